@@ -1,0 +1,18 @@
+"""Speculative decoding of images, watched token by token.
+
+    from csd import Sampling, Trace, decode, load, method
+    target, draft = load("garden")
+    trace = Trace()
+    for event in trace.record(decode(target, method("csd"), "lemon", Sampling(guidance=1.5), seed=0)):
+        ...
+    trace.save("lemon.trace")
+"""
+
+from csd.decode import decode
+from csd.errors import InputError
+from csd.methods import METHODS, method
+from csd.models import MODELS, load
+from csd.sampling import Sampling
+from csd.trace import Trace
+
+__all__ = ["METHODS", "MODELS", "InputError", "Sampling", "Trace", "decode", "load", "method"]

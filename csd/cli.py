@@ -1,0 +1,183 @@
+"""The command line: methods, generate, info. Bad input ends with one line on standard error and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+from csd import metrics
+from csd.errors import InputError
+from csd.methods import METHODS, Method, method
+from csd.sampling import Sampling
+from csd.trace import Footer, Trace, load
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    args = _parser().parse_args(argv)
+    try:
+        return args.run(args)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m csd", description="Speculative decoding of images.")
+    commands = parser.add_subparsers(required=True, metavar="command")
+    c = commands.add_parser("methods", help="list methods, models and parameters")
+    c.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    c.set_defaults(run=run_methods)
+    c = commands.add_parser("generate", help="draw one picture and account for it")
+    c.add_argument("--model", default="garden", help="model name (default: garden)")
+    c.add_argument("--label", default="lemon", help="what to draw (default: lemon)")
+    c.add_argument("--method", default="csd", help="decoding method (default: csd)")
+    c.add_argument("--seed", default=0, help="whole number; same seed and settings, same picture")
+    c.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="settings",
+                   help="a parameter of the method or of sampling, e.g. delta=0.65 or guidance=2")  # fmt: skip
+    c.add_argument("--dtype", default="float32", help="float32 or bfloat16 (default: float32)")
+    c.add_argument("--threads", default=0, help="torch threads; 0 measures which count is fastest")
+    c.add_argument("--keep-full", default="", metavar="CELLS",
+                   help="store whole p and q: 'all' or cell numbers, e.g. 17,18")  # fmt: skip
+    c.add_argument("--out", help="picture file to write (.png, .webp, .jpg)")
+    c.add_argument("--trace", help="trace file to write")
+    c.add_argument("--pictures", action="store_true", help="put partial pictures into the trace, for replay")
+    c.add_argument("--json", action="store_true", help="last line: one JSON object")
+    c.set_defaults(run=run_generate)
+    c = commands.add_parser("info", help="check a trace and print what it holds")
+    c.add_argument("trace")
+    c.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    c.set_defaults(run=run_info)
+    return parser
+
+
+def run_methods(args: argparse.Namespace) -> int:
+    from csd.models import MODELS
+
+    if args.json:
+        out = {m.name: {"title": m.title, "lossless": m.lossless, "formula": m.rule.formula, "source": m.source,
+                        "parameters": {k.name: [k.low, k.high, k.default] for k in m.knobs}}
+               for m in METHODS.values()}  # fmt: skip
+        print(json.dumps({"methods": out, "models": MODELS}))
+        return 0
+    for m in METHODS.values():
+        print(f"{m.name:8}{m.title} ({'exact' if m.lossless else 'not exact'})\n        {m.summary}")
+        print(f"        rule: {m.rule.formula}   source: {m.source}")
+        for k in m.knobs:
+            print(f"        {k.name}: {k.low:g} to {k.high:g}, default {k.default:g}. {k.meaning}")
+    print("sampling " + ", ".join(f"{f.name} (default {f.default:g})" for f in fields(Sampling)))
+    for name, title in MODELS.items():
+        print(f"model   {name}: {title}")
+    return 0
+
+
+def parse_settings(pairs: list[str], m: Method) -> tuple[Sampling, dict[str, str]]:
+    """Split NAME=VALUE pairs into sampling and method parameters. Raises InputError for unknown names."""
+    names = [f.name for f in fields(Sampling)]
+    sampling, knobs = {}, {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InputError(f"--set takes NAME=VALUE, not {pair[:40]!r}")
+        known = [k.name for k in m.knobs]
+        if name not in names + known:
+            raise InputError(f"unknown parameter {name[:40]!r} for {m.name}; allowed: {', '.join(known + names)}")
+        (sampling if name in names else knobs)[name] = value
+    return Sampling(**sampling), knobs
+
+
+def run_generate(args: argparse.Namespace) -> int:
+    from csd.decode import decode
+    from csd.errors import number
+    from csd.models import load as load_model
+    from csd.pictures import image, with_pictures
+
+    m = method(args.method)
+    sampling, knobs = parse_settings(args.settings, m)
+    m.settings(knobs)  # bad values are told before a model is loaded
+    seed = number("seed", args.seed, 0, 2**63 - 1, whole=True)
+    threads = number("threads", args.threads, 0, 256, whole=True)
+    for path in filter(None, (args.out, args.trace)):
+        if not Path(path).absolute().parent.is_dir():
+            raise InputError(f"there is no folder to write {Path(path).name} into")
+    target, draft = load_model(args.model, args.dtype)
+    keep = _cells(args.keep_full, target.grid[0] * target.grid[1])
+    m.settings(knobs, target.grid[0] * target.grid[1])
+    target.open(args.label, sampling.guidance)  # an unknown label should not cost a measurement first
+    threads = _threads(target, threads)
+    trace = Trace()
+    events = decode(target, m, args.label, sampling, knobs, seed, draft, keep_full=keep)
+    for _ in trace.record(with_pictures(events, target) if args.pictures else events):
+        pass
+    if args.out:
+        _save_picture(image(target, trace.tokens), args.out)
+    if args.trace:
+        trace.save(args.trace)
+    head = {"model": args.model, "label": args.label, "method": m.name, "seed": seed, "knobs": trace.header.knobs,
+            "sampling": sampling.to_dict(), "threads": threads, "dtype": trace.header.logits_dtype}  # fmt: skip
+    _print_totals(head, trace.footer, args.json)
+    return 0
+
+
+def _threads(target: object, wanted: int) -> int:
+    from csd.models.builtin import choose_threads
+
+    if not wanted:
+        return choose_threads(target)
+    import torch
+
+    torch.set_num_threads(wanted)
+    return wanted
+
+
+def _cells(text: str, cells: int) -> range | list[int]:
+    if text.strip() == "all":
+        return range(cells)
+    try:
+        chosen = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        chosen = [-1]
+    if any(not 0 <= c < cells for c in chosen):
+        raise InputError(f"--keep-full takes 'all' or cell numbers from 0 to {cells - 1}, separated by commas")
+    return chosen
+
+
+def _save_picture(picture, path: str) -> None:
+    try:
+        picture.save(path)
+    except (ValueError, OSError):
+        raise InputError(f"cannot write picture {Path(path).name}; allowed endings: .png, .webp, .jpg") from None
+
+
+def run_info(args: argparse.Namespace) -> int:
+    trace = load(args.trace)
+    h, end = trace.header, trace.footer
+    head = {k: getattr(h, k) for k in ("model", "label", "method", "seed", "knobs", "sampling", "grid", "vocab")}
+    if end is None:
+        from csd.trace import footer
+
+        end = footer(trace.rounds, h.cells, "stopped")
+        head["note"] = "no footer: the run was still going when this was written"
+    _print_totals(head | {"events": len(trace.events)}, end, args.json)
+    return 0
+
+
+def _print_totals(head: dict, end: Footer, as_json: bool) -> None:
+    everything = head | {"status": end.status} | end.totals
+    if as_json:
+        print(json.dumps(everything))
+        return
+    for key, value in everything.items():
+        text = "n/a" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+        print(f"{key:18}{text:24}{metrics.DEFINITIONS.get(key, '')}".rstrip())
+
+

@@ -1,0 +1,86 @@
+"""Every number shown anywhere, defined once: how it is computed from rounds, and the sentence that explains it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+DEFINITIONS = {
+    "cells": "Tokens of the picture.",
+    "committed": "Tokens that entered the picture: accepted drafts and tokens of the target itself.",
+    "rounds": "One target forward and what it settles.",
+    "target_forwards": "Calls of the target, counted where the model is called.",
+    "target_rows": "Batch rows over those calls. A guided forward runs two rows: one with the label, one without.",
+    "draft_forwards": "Calls of the draft model, counted the same way. Jacobi methods have none.",
+    "draft_rows": "Batch rows over the draft model's calls.",
+    "examined": "Drafts that got a verdict. Drafts after a round's first rejection are not examined.",
+    "accepted": "Examined drafts that the rule kept.",
+    "relaxed": "Accepted drafts that the exact rule, with the same draw u, would have rejected.",
+    "resampled": "Rejected drafts, each replaced by a draw from the residual law.",
+    "bonus": "Free tokens of the target after a round in which every draft was accepted.",
+    "first": "Tokens the target drew alone, with no draft to check.",
+    "acceptance_rate": "accepted / examined.",
+    "tokens_per_forward": "committed / target forwards.",
+    "drift": "Sum over cells of the total variation between the law the rule emits there and the target's law p. "
+             "0 for exact rules. Empty when distances were not recorded.",
+    "mean_H": "Mean entropy of p over the committed cells, in nats.",
+    "calibration": "Z = Σ(−log p(token) − H) / √Σ Var: about N(0, 1) for an exact sampler; "
+                   "far from 0 means the picture is too likely or too unlikely under its own model.",
+    "seconds": "Measured time of the run: draft + target + verify + record.",
+    "seconds_model": "Time inside the models: draft + target.",
+    "seconds_draft": "Time to make drafts.",
+    "seconds_target": "Time in target forwards.",
+    "seconds_verify": "Time to turn logits into laws, judge, and draw.",
+    "seconds_record": "Time to compute and store what the maps show. No decoder needs it.",
+}  # fmt: skip
+
+PARTS = ("draft", "target", "verify", "record")
+
+
+def summary(rounds: Sequence, cells: int) -> dict:
+    """All totals of a run from its rounds (trace.Round). Quantities that do not apply or were not recorded are None."""
+    total = {k: sum(getattr(r, k) for r in rounds) for k in ("examined", "accepted", "relaxed", "committed")}
+    last = rounds[-1] if rounds else None
+    counted = {k: getattr(last, k) if last else 0
+               for k in ("target_forwards", "target_rows", "draft_forwards", "draft_rows")}  # fmt: skip
+    outcomes = [o for r in rounds for o in r.cells["outcome"]]
+    seconds = {p: sum(r.seconds.get(p, 0.0) for r in rounds) for p in PARTS}
+    return {
+        "cells": cells, "rounds": len(rounds), **total, **counted,
+        **{k: outcomes.count(k) for k in ("resampled", "bonus", "first")},
+        "acceptance_rate": total["accepted"] / total["examined"] if total["examined"] else None,
+        "tokens_per_forward": total["committed"] / counted["target_forwards"] if counted["target_forwards"] else None,
+        "drift": _sum(rounds, "drift"), "mean_H": _mean(rounds, "H"), "calibration": calibration(rounds),
+        "seconds": sum(seconds.values()), "seconds_model": seconds["draft"] + seconds["target"],
+        **{f"seconds_{p}": s for p, s in seconds.items()},
+    }  # fmt: skip
+
+
+def calibration(rounds: Sequence) -> float | None:
+    """Z of the committed tokens; None when not recorded, when a token had p = 0 (−log p is infinite) or nothing varies."""
+    surprise = var = 0.0
+    for r in rounds:
+        if "logp" not in r.cells:
+            return None
+        for logp, H, v in zip(r.cells["logp"], r.cells["H"], r.cells["var"], strict=True):
+            if logp is None:
+                return None
+            surprise += -logp - H
+            var += v
+    return surprise / math.sqrt(var) if var > 0 else None
+
+
+def _column(rounds: Sequence, key: str) -> list | None:
+    if not rounds or any(key not in r.cells for r in rounds):
+        return None
+    return [v for r in rounds for v in r.cells[key]]
+
+
+def _sum(rounds: Sequence, key: str) -> float | None:
+    values = _column(rounds, key)
+    return None if values is None else sum(values)
+
+
+def _mean(rounds: Sequence, key: str) -> float | None:
+    values = _column(rounds, key)
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,159 @@
+"""The built-in discrete models: a small LlamaGen pair over a small VQ tokeniser, read from assets/.
+
+They are `LlamaGen` and `VQModel` instances with small numbers in their configs; the classes are those that hold the
+published checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from csd.errors import InputError, choose
+from csd.models.llamagen import Cache, LlamaGen, LlamaGenConfig
+from csd.models.vq import VQConfig, VQModel
+
+Array = np.ndarray
+ASSETS = Path(__file__).parents[2] / "assets"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class LlamaGenSession:
+    """A `Session` of a LlamaGen transformer: one preallocated cache, two rows when guided, one when guidance is 1."""
+
+    def __init__(self, model: LlamaGen, class_id: int, guidance: float):
+        self._model, self._guidance = model, guidance
+        weight = model.output.weight
+        ids = [class_id] if guidance == 1 else [class_id, model.cfg.classes]
+        self._labels = torch.tensor(ids, device=weight.device)
+        self._cache = Cache(model.cfg, len(ids), weight.dtype, weight.device)
+        self.forwards = self.rows = 0
+
+    @property
+    def length(self) -> int:
+        return max(0, self._cache.length - 1)  # the class token is not an image token
+
+    @torch.inference_mode()
+    def forward(self, tokens: Array) -> Array:
+        codes = torch.as_tensor(tokens, device=self._labels.device).expand(len(self._labels), -1)
+        logits = self._model.extend(self._labels, codes, self._cache).float()
+        self.forwards += 1
+        self.rows += len(self._labels)
+        if len(self._labels) == 2:
+            cond, null = logits
+            logits = null + self._guidance * (cond - null)
+        else:
+            logits = logits[0]
+        return logits.cpu().numpy()
+
+    def rollback(self, n: int) -> None:
+        if not 0 <= n <= self.length:
+            raise ValueError(f"cannot roll back {n} of {self.length} tokens")
+        self._cache.length -= n
+
+
+class LlamaGenModel:
+    """A `TokenModel`: a LlamaGen transformer, the tokeniser its codes belong to, and names for its classes."""
+
+    def __init__(self, name: str, transformer: LlamaGen, tokenizer: VQModel, labels: dict[str, int]):
+        self.name, self.labels = name, list(labels)
+        self.transformer, self.tokenizer = transformer.eval(), tokenizer.eval()
+        self._class = labels
+        self.grid, self.vocab = (transformer.cfg.grid,) * 2, transformer.cfg.vocab
+
+    @property
+    def dtype_name(self) -> str:
+        return str(self.transformer.output.weight.dtype).removeprefix("torch.")
+
+    def open(self, label: str, guidance: float) -> LlamaGenSession:
+        by_lower = {name.lower(): name for name in self.labels}
+        name = by_lower.get(str(label).strip().lower())
+        if name is None:
+            choose("label", label, self.labels)
+        return LlamaGenSession(self.transformer, self._class[name], guidance)
+
+    @torch.inference_mode()
+    def decode(self, tokens: Array) -> Array:
+        codes = torch.as_tensor(np.asarray(tokens, np.int64)).reshape(1, *self.grid)
+        x = self.tokenizer.decode(codes)[0].float()
+        return ((x.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
+
+    def embeddings(self) -> Array:
+        return self._codebook
+
+    @cached_property
+    def _codebook(self) -> Array:
+        return self.tokenizer.codebook().detach().numpy()
+
+
+def load_garden(folder: Path = ASSETS, dtype: str = "float32") -> tuple[LlamaGenModel, LlamaGenModel]:
+    """The built-in target and draft. dtype: of the transformers' weights and cache, float32 or bfloat16.
+
+    Raises InputError when files are missing or damaged.
+    """
+    choose("dtype", dtype, DTYPES)
+    card = _read_card(folder / "garden.json")
+    tokenizer = VQModel(VQConfig(**{k: tuple(v) if isinstance(v, list) else v for k, v in card["tokenizer"].items()}))
+    _fill(tokenizer, folder / "garden-tokenizer.safetensors")
+    pair = []
+    for role, name in (("target", "garden"), ("draft", "garden-draft")):
+        net = LlamaGen(LlamaGenConfig(**card[role]))
+        _fill(net, folder / f"{'garden' if role == 'target' else name}.safetensors")
+        pair.append(LlamaGenModel(name, net.to(DTYPES[dtype]), tokenizer, card["labels"]))
+    return pair[0], pair[1]
+
+
+def _read_card(path: Path) -> dict:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InputError(f"the built-in models' description {path.name} is missing or damaged") from None
+
+
+def _fill(module: torch.nn.Module, path: Path) -> None:
+    """Load a safetensors file (stored in half precision or wider) strictly into a module."""
+    try:
+        tensors = {k: v.float() for k, v in load_file(path).items()}
+        module.load_state_dict(tensors)
+    except FileNotFoundError:
+        raise InputError(f"weights {path.name} are missing; fetch the repository again, with its assets") from None
+    except (SafetensorError, OSError):
+        raise InputError(f"weights {path.name} are damaged; fetch the repository again, with its assets") from None
+    except RuntimeError:
+        raise InputError(f"weights {path.name} do not fit the model they should fill") from None
+    bad = [k for k, v in tensors.items() if not torch.isfinite(v).all()]
+    if bad:
+        raise InputError(f"weights {path.name} hold numbers that are not finite ({bad[0]})")
+
+
+def choose_threads(model: LlamaGenModel, most: int | None = None) -> int:
+    """Set torch's thread count to the fastest of 1, 2, 4, … for one verification window, by measuring; returns it.
+
+    Two threads on a machine whose other core is busy can be a hundred times slower than one, so nothing is assumed.
+    """
+    import os
+
+    most = most or min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    window, best, found = np.zeros(15, np.int64), float("inf"), 1
+    count = 1
+    while count <= most:
+        torch.set_num_threads(count)
+        session, times = model.open(model.labels[0], 1.5), []
+        for _ in range(12):
+            start = perf_counter()
+            session.forward(window)
+            times.append(perf_counter() - start)
+            session.rollback(15)
+        median = sorted(times)[6]
+        if median < 0.9 * best:  # more threads must pay clearly
+            best, found = median, count
+        count *= 2
+    torch.set_num_threads(found)
+    return found
