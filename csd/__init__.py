@@ -1,11 +1,11 @@
 """Speculative decoding of images, watched token by token.
 
-    from csd import Sampling, Trace, decode, load, method
-    target, draft = load("garden")
-    trace = Trace()
-    for event in trace.record(decode(target, method("csd"), "lemon", Sampling(guidance=1.5), seed=0)):
-        ...
-    trace.save("lemon.trace")
+from csd import Sampling, Trace, decode, load, method
+target, draft = load("garden")
+trace = Trace()
+for event in trace.record(decode(target, method("csd"), "lemon", Sampling(guidance=1.5), seed=0)):
+    ...
+trace.save("lemon.trace")
 """
 
 from csd.decode import decode

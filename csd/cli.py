@@ -179,5 +179,3 @@ def _print_totals(head: dict, end: Footer, as_json: bool) -> None:
     for key, value in everything.items():
         text = "n/a" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
         print(f"{key:18}{text:24}{metrics.DEFINITIONS.get(key, '')}".rstrip())
-
-

@@ -34,7 +34,7 @@ class Method:
         return DRAFTER_KNOBS[self.drafter] + self.rule.knobs
 
     def settings(self, given: dict[str, object], cells: int | None = None) -> dict[str, float]:
-        """All knobs with defaults filled in and checked, against the size of the picture if given. Raises InputError for unknown names and bad values."""
+        """All knobs, defaults filled in, checked (against the size of the picture if given). Raises InputError."""
         known = {k.name: k for k in self.knobs}
         for name in given:
             if name not in known:

@@ -132,10 +132,22 @@ def csd_detail(laws: Laws, *, weight: float, delta: float) -> dict[str, Array]:
     return {"eps": eps, "gate": laws.tv < delta, "saturated": eps >= 1}
 
 
-WEIGHT = Knob("weight", "entropy weight λ", 0.5, 0.0, 5.0,
-              "Bonus per nat of target entropy, added to p/q. 0 is the exact rule; 0.5 is the paper's value.")
-DELTA = Knob("delta", "gate δ", 0.65, 0.0, 1.01,
-             "The bonus applies only where TV(p, q) is below δ. 0 is the exact rule; above 1 the gate is always open.")
+WEIGHT = Knob(
+    "weight",
+    "entropy weight λ",
+    0.5,
+    0.0,
+    5.0,
+    "Bonus per nat of target entropy, added to p/q. 0 is the exact rule; 0.5 is the paper's value.",
+)
+DELTA = Knob(
+    "delta",
+    "gate δ",
+    0.65,
+    0.0,
+    1.01,
+    "The bonus applies only where TV(p, q) is below δ. 0 is the exact rule; above 1 the gate is always open.",
+)
 
 RULES: dict[str, Rule] = {
     r.name: r

@@ -47,8 +47,10 @@ def schedule(progress: float, step: int) -> float:
 @torch.no_grad()
 def held_out_loss(model: LlamaGen, labels: Tensor, codes: Tensor) -> float:
     """Mean nats per token with the true label."""
-    total = [F.cross_entropy(model(y, c)[:, :-1].float().transpose(1, 2), c, reduction="sum")
-             for y, c in zip(labels.split(64), codes.split(64), strict=True)]
+    total = [
+        F.cross_entropy(model(y, c)[:, :-1].float().transpose(1, 2), c, reduction="sum")
+        for y, c in zip(labels.split(64), codes.split(64), strict=True)
+    ]
     return float(sum(total) / codes.numel())
 
 

@@ -1,0 +1,89 @@
+"""The command line as a person meets it: in a subprocess, with exit codes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+KEYS = {"cells", "target_forwards", "draft_forwards", "examined", "accepted", "relaxed", "committed", "tokens_per_forward",
+        "seconds", "seconds_model", "drift"}  # fmt: skip
+
+
+def csd(*args, cwd=None):
+    return subprocess.run([sys.executable, "-m", "csd", *map(str, args)], capture_output=True, text=True, cwd=cwd)
+
+
+def test_methods():
+    out = csd("methods")
+    assert out.returncode == 0
+    for name in ("ar", "sd", "sjd", "csd", "csd-sd", "delta", "garden"):
+        assert name in out.stdout
+    assert json.loads(csd("methods", "--json").stdout)["methods"]["csd"]["parameters"]["delta"] == [0.0, 1.01, 0.65]
+
+
+def test_generate_and_info(tmp_path):
+    picture, trace = tmp_path / "a.png", tmp_path / "a.trace"
+    args = ["generate", "--label", "lemon", "--method", "csd", "--seed", 0, "--set", "delta=0.65", "--threads", 1, "--json"]
+    out = csd(*args, "--out", picture, "--trace", trace)
+    assert out.returncode == 0, out.stderr
+    row = json.loads(out.stdout.splitlines()[-1])
+    assert row.keys() >= KEYS and row["committed"] == row["cells"] == 256
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    again = json.loads(csd(*args).stdout.splitlines()[-1])
+    assert {k: v for k, v in again.items() if "seconds" not in k} == {k: v for k, v in row.items() if "seconds" not in k}
+    info = csd("info", trace, "--json")
+    assert info.returncode == 0
+    assert json.loads(info.stdout)["target_forwards"] == row["target_forwards"]
+    assert "counted where the model is called" in csd("info", trace).stdout
+
+
+BAD = [
+    (["generate", "--label", "durian"], "unknown label 'durian'; allowed:"),
+    (["generate", "--method", "magic"], "unknown method 'magic'; allowed: ar, sd, sjd, csd, csd-sd"),
+    (["generate", "--model", "big"], "unknown model 'big'; allowed: garden"),
+    (["generate", "--set", "delta=1.5"], "delta is '1.5'; allowed: a number from 0 to 1.01"),
+    (["generate", "--set", "weight=-0.1"], "weight is '-0.1'; allowed: a number from 0 to 5"),
+    (["generate", "--set", "delta=nan"], "delta is 'nan'; allowed"),
+    (["generate", "--set", "window=0"], "window is '0'; allowed: a whole number from 1"),
+    (["generate", "--set", "window=257"], "window is '257'; allowed: a whole number from 1 to 256"),
+    (["generate", "--set", "lambda=1"], "unknown parameter 'lambda' for csd; allowed: window, weight, delta, guidance"),
+    (["generate", "--set", "delta"], "--set takes NAME=VALUE"),
+    (["generate", "--set", "temperature=0"], "temperature is '0'; allowed: a number above 0"),
+    (["generate", "--seed", "x"], "seed is 'x'; allowed: a whole number"),
+    (["generate", "--dtype", "int4"], "unknown dtype 'int4'; allowed: float32, bfloat16"),
+    (["generate", "--keep-full", "999"], "--keep-full takes 'all' or cell numbers from 0 to 255"),
+    (["generate", "--out", "no/such/folder/a.png"], "there is no folder to write a.png into"),
+    (["info", "missing.trace"], "cannot read trace missing.trace"),
+]
+
+
+@pytest.mark.parametrize("args,message", BAD, ids=lambda v: " ".join(v)[:40] if isinstance(v, list) else "")
+def test_bad_input_is_one_line_and_exit_code_2(args, message):
+    from csd.cli import main  # in this process: sixteen interpreters would take a minute
+
+    done = subprocess.run if args == BAD[0][0] else None
+    if done:  # one of them for real
+        out = csd(*args)
+        code, text = out.returncode, out.stderr
+    else:
+        import contextlib
+        import io
+
+        stream = io.StringIO()
+        with contextlib.redirect_stderr(stream):
+            code = main(args)
+        text = stream.getvalue()
+    assert code == 2
+    assert text.startswith("error: ") and message in text and text.count("\n") == 1 and "Traceback" not in text
+
+
+def test_corrupt_trace(tmp_path):
+    path = tmp_path / "broken.trace"
+    path.write_text('{"type": "header"}\n')
+    out = csd("info", path)
+    assert (
+        out.returncode == 2
+        and "broken.trace is not a valid trace: line 1" in out.stderr
+        and str(tmp_path) not in out.stderr
+    )
