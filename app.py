@@ -1,0 +1,222 @@
+"""The page: wiring only. Models and decoding are in csd/, everything drawn is in viz/.
+
+python app.py        then open the address it prints
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # before gradio is imported: no calls home
+
+import tempfile
+import uuid
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+import gradio as gr
+from viz.component import viewer
+
+from csd import METHODS, MODELS, InputError, Sampling, Trace, decode, load, method
+from csd.errors import choose, number
+from csd.methods import GAMMA, WINDOW
+from csd.pictures import with_pictures
+from csd.rules import DELTA, WEIGHT
+from csd.trace import Footer, Round
+from csd.trace import load as load_trace
+from viz import charts, live
+
+ASSETS = Path(__file__).parent / "assets"
+RECORDED = [ASSETS / "recorded" / f"garden-lemon-{name}.trace" for name in ("sjd", "csd")]
+YIELDS_PER_SECOND = 10  # more only lags the browser
+MAX_PANELS = 4
+KNOBS = (WEIGHT, DELTA, WINDOW, GAMMA)
+
+_stops: dict[str, bool] = {}  # run id per browser session → has Stop been pressed
+
+
+def generate(model: str, label: str, names: list[str], seed: float, pace: float, guidance: float, temperature: float,
+             top_k: float, top_p: float, *knobs: float, request: gr.Request = None) -> Iterator[tuple]:  # fmt: skip
+    """Run the chosen methods on one clock, a round of each in turn, and stream what happens to the viewer."""
+    try:
+        panels = _panels(model, label, names, seed, (guidance, temperature, top_k, top_p), knobs)
+        pace = number("pace", pace, 0, 100)
+    except InputError as error:
+        raise gr.Error(str(error), duration=None, print_exception=False) from None
+    session = request.session_hash if request else uuid.uuid4().hex
+    _stops[session] = False
+    traces = [Trace() for _ in panels]
+    target, draft = load(model)
+    text = live.stream_header(label, int(seed), [m.title for m, *_ in panels])
+    runs = []
+    for (m, sampling, values), trace in zip(panels, traces, strict=True):
+        events = decode(target, m, label, sampling, values, int(seed), draft, stop=lambda: _stops[session])
+        runs.append(trace.record(with_pictures(events, target, every_cells=4, every_seconds=0.2)))
+    try:
+        for chunk in _paced(runs, pace):
+            text += chunk
+            yield text, gr.skip(), gr.skip(), gr.skip()
+        yield text, _bundle(traces), *_charts(traces)
+    except FloatingPointError:
+        text += "".join(live.line(i, t.footer) for i, t in enumerate(traces) if t.footer)
+        yield text, gr.skip(), gr.skip(), gr.skip()
+    finally:  # also when the tab was closed
+        for run in runs:
+            run.close()
+        _stops.pop(session, None)
+
+
+def _panels(model: str, label: str, names: list[str], seed: float, sampling: tuple, knobs: tuple) -> list[tuple]:
+    """Check everything a person chose; returns (method, sampling, knob values) per panel, in the registry's order."""
+    choose("model", model, MODELS)
+    target = load(model)[0]
+    choose("label", label, target.labels)
+    number("seed", seed, 0, 2**53, whole=True)
+    for name in names or ():
+        method(name)
+    if not 1 <= len(names or ()) <= MAX_PANELS:
+        raise InputError(f"{len(names or ())} methods chosen; allowed: 1 to {MAX_PANELS}")
+    given = {k.name: v for k, v in zip(KNOBS, knobs, strict=True)}
+    s, out = Sampling(*sampling), []
+    for m in (METHODS[n] for n in METHODS if n in names):
+        values = {k.name: given[k.name] for k in m.knobs}
+        m.settings(values, target.grid[0] * target.grid[1])
+        out.append((m, s, values))
+    return out
+
+
+def _paced(runs: list[Iterator], pace: float) -> Iterator[str]:
+    """Advance every run by one round per turn, `pace` turns a second (0: no waiting); yields batches of viewer lines."""
+    active, chunk, sent, turn = dict(enumerate(runs)), "", 0.0, monotonic()
+    while active:
+        for i, run in list(active.items()):
+            for event in run:
+                chunk += live.line(i, event)
+                if isinstance(event, Footer):
+                    del active[i]
+                if isinstance(event, Round | Footer):
+                    break
+            else:
+                active.pop(i, None)
+        if monotonic() - sent > 1 / YIELDS_PER_SECOND or not active:
+            yield chunk
+            chunk, sent = "", monotonic()
+        if pace and active:
+            turn = max(turn + 1 / pace, monotonic() - 0.2)
+            sleep(max(0.0, turn - monotonic()))
+
+
+def _bundle(traces: list[Trace]) -> dict:
+    """A file with the traces of a finished run, for the download button."""
+    folder = Path(tempfile.mkdtemp(prefix="csd-"))
+    head = traces[0].header
+    path = folder / f"{head.model}-{head.label.replace(' ', '-')}-seed{head.seed}.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
+        for t in traces:
+            z.writestr(f"{head.model}-{head.label.replace(' ', '-')}-{t.header.method}-seed{head.seed}.trace", t.dumps())
+    return gr.update(value=str(path), interactive=True)
+
+
+def _charts(traces: list[Trace]) -> tuple:
+    return charts.progress(traces), charts.accepted_lengths(traces)
+
+
+def stop(request: gr.Request) -> None:
+    """End the session's run after the round in progress; the generator then reports it as stopped."""
+    if request.session_hash in _stops:
+        _stops[request.session_hash] = True
+
+
+def replay(traces: list[Trace]) -> str:
+    """The viewer's text for stored traces: no model needed."""
+    head = traces[0].header
+    lines = [live.line(i, e) for i, t in enumerate(traces) for e in t.events]
+    return live.stream_header(head.label, head.seed, [t.header.title for t in traces], recorded=True) + "".join(lines)
+
+
+def open_traces(files: list[str] | None) -> tuple:
+    """Show uploaded traces; a bad file is told in one line and the page stays as it was."""
+    if not files:
+        return gr.skip(), gr.skip(), gr.skip()
+    try:
+        if len(files) > MAX_PANELS:
+            raise InputError(f"{len(files)} traces chosen; allowed: 1 to {MAX_PANELS}")
+        traces = [load_trace(p) for p in files]
+        return replay(traces), *_charts(traces)
+    except InputError as error:
+        raise gr.Error(str(error), duration=None, print_exception=False) from None
+
+
+def slider(knob, **kw) -> gr.Slider:
+    high = min(knob.high, {"weight": 2, "window": 64, "gamma": 16}.get(knob.name, knob.high))
+    return gr.Slider(knob.low, high, knob.default, step=knob.step, label=knob.title, info=knob.meaning, **kw)
+
+
+CSS = """
+@media (max-width: 760px) { #body > :first-child { order: 2; } }
+#seed input { font-variant-numeric: tabular-nums; }
+"""
+
+
+def build() -> gr.Blocks:
+    """The whole page."""
+    labels = load("garden")[0].labels
+    recorded = [load_trace(p) for p in RECORDED if p.is_file()]
+    with gr.Blocks(title="Speculative decoding of images, token by token", delete_cache=(3600, 7200)) as page:
+        gr.Markdown(
+            "# Speculative decoding of images, token by token\n"
+            "A model draws a picture as a grid of tokens. Drafts are guessed ahead and judged by the target model; every "
+            "cell shows what became of its draft. Choose a fruit and press Generate, or watch the recorded run."
+        )
+        with gr.Row(equal_height=False):
+            label = gr.Dropdown(labels, value="lemon", label="What to draw", scale=2, min_width=180)
+            seed = gr.Number(0, precision=0, minimum=0, label="seed", scale=1, min_width=90, elem_id="seed")
+            methods = gr.CheckboxGroup(
+                [(m.title, m.name) for m in METHODS.values()], value=["sjd", "csd"], scale=6, min_width=320,
+                label=f"Methods, side by side (1 to {MAX_PANELS}): same seed, same draws",
+            )  # fmt: skip
+            with gr.Column(scale=1, min_width=140):
+                go = gr.Button("Generate", variant="primary", elem_id="generate")
+                halt = gr.Button("Stop", elem_id="stop")
+        with gr.Row(elem_id="body", equal_height=False):
+            with gr.Column(scale=1, min_width=280):
+                knobs = [slider(WEIGHT), slider(DELTA), slider(WINDOW)]
+                guidance = gr.Slider(1, 6, 1.5, step=0.25, label="guidance", info="Pull towards the label; 1 is none.")
+                temperature = gr.Slider(0.1, 2, 1, step=0.05, label="temperature", info="Divides the logits.")
+                pace = gr.Slider(0, 60, 12, step=1, label="pace, rounds per second",
+                                 info="Slowed for the eye; 0 runs free. Measured times leave the waiting out.")  # fmt: skip
+                with gr.Accordion("More", open=False):
+                    model = gr.Dropdown([(v, k) for k, v in MODELS.items()], value="garden", label="Model")
+                    knobs.append(slider(GAMMA))
+                    top_k = gr.Number(0, precision=0, minimum=0, label="top-k", info="Keep the k likeliest tokens; 0 all.")
+                    top_p = gr.Slider(
+                        0.05, 1, 1, step=0.05, label="top-p", info="Keep the likeliest tokens up to this mass."
+                    )
+                save = gr.DownloadButton("Save traces of this run", interactive=False)
+                load_button = gr.UploadButton("Open traces", file_count="multiple", file_types=[".trace"])
+            with gr.Column(scale=4, min_width=320):
+                view = viewer(replay(recorded) if recorded else "")
+                with gr.Row():
+                    lines = gr.Plot(charts.progress(recorded), label="settled tokens against target forwards")
+                    bars = gr.Plot(charts.accepted_lengths(recorded), label="how many tokens a round settles")
+        go.click(generate, [model, label, methods, seed, pace, guidance, temperature, top_k, top_p, *knobs],
+                 [view, save, lines, bars], concurrency_limit=4, show_progress="hidden", api_name="generate")  # fmt: skip
+        halt.click(stop, None, None, queue=False, show_progress="hidden", api_visibility="private")
+        load_button.upload(open_traces, load_button, [view, lines, bars], show_progress="hidden", api_visibility="private")
+    return page
+
+
+def main() -> None:
+    """Measure the thread count, build, serve."""
+    from csd.models.builtin import choose_threads
+
+    choose_threads(load("garden")[0])
+    font = ["system-ui", "sans-serif"]
+    theme = gr.themes.Base(font=font, font_mono=["ui-monospace", "monospace"])
+    build().queue(max_size=32).launch(theme=theme, css=CSS, ssr_mode=False, max_file_size="16mb", allowed_paths=[])
+
+
+if __name__ == "__main__":
+    main()

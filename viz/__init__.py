@@ -1,0 +1,1 @@
+"""Views of a trace. Nothing here calls a model."""

@@ -1,0 +1,57 @@
+"""Plotly figures for what does not stream. One call, one figure; each reads traces and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import plotly.graph_objects as go
+
+from csd.trace import Trace
+
+# Okabe-Ito: distinguishable with any colour vision; the dash makes the lines tell apart without colour.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+def progress(traces: Sequence[Trace]) -> go.Figure:
+    """Settled tokens against target forwards, a line per run, with one token per forward as the reference."""
+    figure = go.Figure()
+    cells = max((t.header.cells for t in traces), default=1)
+    figure.add_scatter(x=[0, cells], y=[0, cells], mode="lines", name="one token per forward",
+                       line={"color": "#999999", "width": 1, "dash": "dot"}, hoverinfo="skip")  # fmt: skip
+    for i, t in enumerate(traces):
+        rounds = t.rounds
+        figure.add_scatter(
+            x=[0] + [r.target_forwards for r in rounds],
+            y=[0, *accumulate(r.committed for r in rounds)],
+            mode="lines",
+            name=t.header.title,
+            line={"color": COLOURS[i % 4], "dash": DASHES[i % 4], "width": 2},
+            hovertemplate="%{y} tokens after %{x} forwards<extra>%{fullData.name}</extra>",
+        )
+    return _plain(figure, "target forwards", "settled tokens")
+
+
+def accepted_lengths(traces: Sequence[Trace]) -> go.Figure:
+    """How many rounds settled how many tokens: means hide that many rounds settle one and a few settle a row."""
+    figure = go.Figure()
+    for i, t in enumerate(traces):
+        counts: dict[int, int] = {}
+        for r in t.rounds:
+            counts[r.committed] = counts.get(r.committed, 0) + 1
+        sizes = sorted(counts)
+        figure.add_bar(x=sizes, y=[counts[s] for s in sizes], name=t.header.title, marker_color=COLOURS[i % 4],
+                       hovertemplate="%{y} rounds settled %{x} tokens<extra>%{fullData.name}</extra>")  # fmt: skip
+    return _plain(figure, "tokens settled by a round", "rounds")
+
+
+def _plain(figure: go.Figure, x: str, y: str) -> go.Figure:
+    """A quiet look that works on light and dark pages: no background, thin grid."""
+    axis = {"gridcolor": "rgba(128,128,128,.25)", "zeroline": False, "rangemode": "tozero"}
+    figure.update_layout(
+        template="none", height=320, margin={"l": 56, "r": 12, "t": 12, "b": 48}, hovermode="closest",
+        paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"color": "#808080", "size": 13},
+        legend={"orientation": "h", "y": 1.12, "x": 0}, xaxis={"title": x, **axis}, yaxis={"title": y, **axis},
+    )  # fmt: skip
+    return figure
