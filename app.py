@@ -17,7 +17,6 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import gradio as gr
-from viz.component import viewer
 
 from csd import METHODS, MODELS, InputError, Sampling, Trace, decode, load, method
 from csd.errors import choose, number
@@ -27,6 +26,7 @@ from csd.rules import DELTA, WEIGHT
 from csd.trace import Footer, Round
 from csd.trace import load as load_trace
 from viz import charts, live
+from viz.component import viewer
 
 ASSETS = Path(__file__).parent / "assets"
 RECORDED = [ASSETS / "recorded" / f"garden-lemon-{name}.trace" for name in ("sjd", "csd")]
@@ -37,22 +37,22 @@ KNOBS = (WEIGHT, DELTA, WINDOW, GAMMA)
 _stops: dict[str, bool] = {}  # run id per browser session → has Stop been pressed
 
 
-def generate(model: str, label: str, names: list[str], seed: float, pace: float, guidance: float, temperature: float,
-             top_k: float, top_p: float, *knobs: float, request: gr.Request = None) -> Iterator[tuple]:  # fmt: skip
+def generate(request: gr.Request, model: str, label: str, names: list[str], seed: float, pace: float, guidance: float,
+             temperature: float, top_k: float, top_p: float, *knobs: float) -> Iterator[tuple]:  # fmt: skip
     """Run the chosen methods on one clock, a round of each in turn, and stream what happens to the viewer."""
     try:
         panels = _panels(model, label, names, seed, (guidance, temperature, top_k, top_p), knobs)
         pace = number("pace", pace, 0, 100)
     except InputError as error:
         raise gr.Error(str(error), duration=None, print_exception=False) from None
-    session = request.session_hash if request else uuid.uuid4().hex
+    session = request.session_hash or uuid.uuid4().hex
     _stops[session] = False
     traces = [Trace() for _ in panels]
     target, draft = load(model)
     text = live.stream_header(label, int(seed), [m.title for m, *_ in panels])
     runs = []
     for (m, sampling, values), trace in zip(panels, traces, strict=True):
-        events = decode(target, m, label, sampling, values, int(seed), draft, stop=lambda: _stops[session])
+        events = decode(target, m, label, sampling, values, int(seed), draft, stop=lambda: _stops.get(session, True))
         runs.append(trace.record(with_pictures(events, target, every_cells=4, every_seconds=0.2)))
     try:
         for chunk in _paced(runs, pace):
@@ -164,9 +164,10 @@ def build() -> gr.Blocks:
     """The whole page."""
     labels = load("garden")[0].labels
     recorded = [load_trace(p) for p in RECORDED if p.is_file()]
-    with gr.Blocks(title="Speculative decoding of images, token by token", delete_cache=(3600, 7200)) as page:
+    title = "Speculative decoding of images, token by token"
+    with gr.Blocks(title=title, delete_cache=(3600, 7200), fill_width=True) as page:
         gr.Markdown(
-            "# Speculative decoding of images, token by token\n"
+            f"# {title}\n"
             "A model draws a picture as a grid of tokens. Drafts are guessed ahead and judged by the target model; every "
             "cell shows what became of its draft. Choose a fruit and press Generate, or watch the recorded run."
         )
@@ -214,7 +215,9 @@ def main() -> None:
 
     choose_threads(load("garden")[0])
     font = ["system-ui", "sans-serif"]
-    theme = gr.themes.Base(font=font, font_mono=["ui-monospace", "monospace"])
+    theme = gr.themes.Base(font=font, font_mono=["ui-monospace", "monospace"]).set(
+        block_info_text_color="*neutral_600", block_info_text_color_dark="*neutral_400"
+    )
     build().queue(max_size=32).launch(theme=theme, css=CSS, ssr_mode=False, max_file_size="16mb", allowed_paths=[])
 
 

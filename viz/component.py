@@ -43,7 +43,8 @@ def template() -> str:
     page = (HERE / "template.html").read_text(encoding="utf-8")
     panel = (HERE / "panel.html").read_text(encoding="utf-8")
     numbers = "".join(
-        f'<div title="{html.escape(n["meaning"])}"><dt>{html.escape(n["label"])}</dt><dd data-number="{n["key"]}">n/a</dd></div>'
+        f'<div title="{html.escape(n["meaning"])}"><dt>{html.escape(n["label"])}</dt>'
+        f'<dd data-number="{n["key"]}">n/a</dd></div>'
         for n in palette.for_viewer()["numbers"]
     )
     panels = "".join(panel.replace("@index", str(i)).replace("@numbers", numbers) for i in range(PANELS))

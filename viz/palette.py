@@ -8,12 +8,12 @@ from __future__ import annotations
 from csd.metrics import DEFINITIONS
 
 OUTCOMES = {
-    "exact": ("accepted", "#0072B2", "dot", "The draft was kept, and the exact rule would have kept it with the same draw."),
-    "relaxed": ("accepted, relaxed", "#E69F00", "triangle", "Kept only thanks to relaxation: the exact rule, with the same "
-                "draw, would have rejected it."),
-    "resampled": ("rejected, resampled", "#D55E00", "cross", "The draft was rejected; the token was drawn from the residual "
-                  "law instead."),
-    "bonus": ("free", "#009E73", "plus", "Every draft of the round was kept, so the target's last law gave a token for free."),
+    "exact": ("accepted", "#0072B2", "dot", "The draft was kept, as the exact rule would have done with the same draw."),
+    "relaxed": ("accepted, relaxed", "#E69F00", "triangle", "Kept only thanks to relaxation: the exact rule, with the "
+                "same draw, would have rejected it."),
+    "resampled": ("rejected, resampled", "#D55E00", "cross", "The draft was rejected; the token was drawn from the "
+                  "residual law instead."),
+    "bonus": ("free", "#009E73", "plus", "All drafts of the round were kept; the target's last law gave a token for free."),
     "first": ("target alone", "#8A8A8A", "bar", "The target drew this token with no draft to check."),
     "prefill": ("target alone, pre-fill", "#5A5A5A", "bar", "Drawn by the target before speculation began."),
     "forced": ("forced", "#5A5A5A", "square", "The format leaves no choice here; not counted anywhere."),

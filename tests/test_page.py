@@ -1,0 +1,191 @@
+"""The page in a real browser: what a visitor sees while a picture grows, when it is stopped, and when input is wrong."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+ROOT = Path(__file__).parents[1]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A running app on a free port."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    env = os.environ | {"GRADIO_SERVER_PORT": str(port), "GRADIO_TEMP_DIR": str(tmp_path_factory.mktemp("gradio"))}
+    log = tmp_path_factory.mktemp("log") / "app.log"
+    with log.open("w") as out:
+        app = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=env, stdout=out, stderr=out)
+    url = f"http://127.0.0.1:{port}"
+    for _ in range(240):
+        try:
+            urllib.request.urlopen(url, timeout=1)
+            break
+        except OSError:
+            assert app.poll() is None, log.read_text()
+            time.sleep(0.5)
+    else:
+        raise AssertionError(log.read_text())
+    yield url
+    app.terminate()
+    app.wait(20)
+    assert "Traceback" not in log.read_text(), log.read_text()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert path, "the browser tests need Chromium: bash tests/run.sh installs it"
+    with sync_playwright() as playwright:
+        b = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield b
+        b.close()
+
+
+@pytest.fixture()
+def page(browser, address):
+    p = browser.new_page(viewport={"width": 1360, "height": 1000})
+    errors = []
+    p.on("pageerror", lambda e: errors.append(str(e)))
+    p.goto(f"{address}/?__theme=light")
+    p.wait_for_selector(".csd-viewer .panel:not([hidden])", timeout=60_000)
+    yield p
+    p.close()
+    assert not errors, errors
+
+
+def state(page):
+    v = page.locator(".csd-viewer")
+    cells = [v.get_attribute(f"data-cells{i}") for i in range(4)]
+    return v.get_attribute("data-status"), [int(c) for c in cells if c is not None]
+
+
+def until(page, condition, seconds=60):
+    """Poll the viewer's state; returns every different state seen."""
+    seen, end = [], time.time() + seconds
+    while time.time() < end:
+        now = state(page)
+        if not seen or seen[-1] != now:
+            seen.append(now)
+        if condition(*now):
+            return seen
+        time.sleep(0.05)
+    raise AssertionError(f"never came true; saw {seen[-5:]}")
+
+
+def set_slider(page, label, value):
+    box = page.get_by_label(f"number input for {label}")
+    box.fill(str(value))
+    box.press("Enter")
+
+
+def inked(page, selector):
+    """Share of non-transparent pixels of a canvas."""
+    return page.eval_on_selector(selector, """c => {
+        const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0;
+        for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n / (d.length / 4); }""")  # fmt: skip
+
+
+def test_a_recorded_run_plays_when_the_page_opens(page):
+    assert "Recorded run, lemon, seed 0" in page.inner_text(".csd-viewer .status")
+    seen = until(page, lambda status, cells: len(cells) >= 2 and min(cells[:2]) == 256)
+    assert len(seen) > 5  # it plays, it does not jump
+    assert inked(page, ".panel[data-panel='0'] .picture") > 0.95
+    assert inked(page, ".panel[data-panel='1'] .layer-map") > 0.95
+
+
+def test_generate_settles_round_by_round_then_stop_keeps_the_part(page):
+    set_slider(page, "pace, rounds per second", 6)
+    page.click("#generate")
+    until(page, lambda status, cells: status == "live" and cells[0] > 0)
+    seen = until(page, lambda status, cells: status == "live" and cells[0] > 30)
+    counts = [cells[0] for _, cells in seen]
+    assert counts == sorted(counts) and len(set(counts)) >= 4
+    page.click("#stop")
+    until(page, lambda status, cells: status == "stopped", 20)
+    _, cells = state(page)
+    assert 30 < cells[0] < 256
+    assert f"stopped at cell {cells[0]} of 256" in page.inner_text(".csd-viewer .status")
+    assert "partial picture, stopped" in page.inner_text(".panel[data-panel='0'] .caption >> nth=0")
+    share = inked(page, ".panel[data-panel='0'] .picture")
+    assert cells[0] / 256 - 0.05 < share < min(1, (cells[0] + 20) / 256 + 0.15)
+    time.sleep(1)
+    assert state(page)[1] == cells  # nothing runs on
+
+
+def test_four_panels_finish_and_the_numbers_are_the_runs(page):
+    for title in ("Plain autoregression", "Speculative decoding, draft model"):
+        page.get_by_label(title, exact=True).check()
+    set_slider(page, "pace, rounds per second", 0)
+    page.click("#generate")
+    until(page, lambda status, cells: status == "live")
+    until(page, lambda status, cells: status == "done" and cells == [256] * 4, 90)
+    forwards = [int(page.inner_text(f".panel[data-panel='{i}'] [data-number=target_forwards]")) for i in range(4)]
+    assert forwards[0] == 256 and forwards[3] < forwards[2] < 256 and forwards[1] < 256
+    assert page.inner_text(".panel[data-panel='0'] [data-number=acceptance_rate]") == "n/a"
+    assert page.inner_text(".panel[data-panel='1'] [data-number=draft_forwards]") != "0"
+    page.wait_for_selector("#component-0, .js-plotly-plot", timeout=20_000)
+
+
+def test_a_cell_explains_itself_by_mouse_and_keyboard(page):
+    until(page, lambda status, cells: len(cells) >= 2 and min(cells[:2]) == 256)
+    box = page.locator(".panel[data-panel='0'] .picture").bounding_box()
+    cell = box["width"] / 16
+    page.mouse.click(box["x"] + 5.5 * cell, box["y"] + 9.5 * cell)
+    page.mouse.move(5, 5)
+    card = ".panel[data-panel='1'] .card"  # selection is shared by all panels
+    starts = "s => document.querySelector(s[0]).textContent.startsWith(s[1])"
+    page.wait_for_function(starts, arg=[card, "row 9, column 5"])
+    page.locator(".panel[data-panel='0'] .picture").press("ArrowRight")
+    page.wait_for_function(starts, arg=[card, "row 9, column 6"])
+    assert re.search(r"(p/q|drew this token)", page.inner_text(card))
+    page.get_by_text("The cells as a table").click()
+    page.wait_for_function("document.querySelectorAll('.csd-viewer tbody tr').length === 256")
+
+
+def test_wrong_input_is_one_line_and_loses_nothing(page, tmp_path):
+    until(page, lambda status, cells: len(cells) >= 2 and min(cells[:2]) == 256)
+    for title in ("Speculative Jacobi decoding", "Content-aware speculative decoding"):
+        page.get_by_label(title, exact=True).uncheck()
+    page.click("#generate")
+    page.wait_for_selector("text=0 methods chosen; allowed: 1 to 4")
+    bad = tmp_path / "bad.trace"
+    bad.write_text('{"type": "header", "label": "<img src=x onerror=alert(1)> ${alert(1)}"}\n')
+    page.set_input_files("input[type=file]", str(bad))
+    page.wait_for_selector("text=bad.trace is not a valid trace: line 1 is not an event")
+    text = page.inner_text("body")
+    assert "Traceback" not in text and str(tmp_path) not in text
+    assert state(page) == ("done", [256, 256])  # the recorded run is still there
+
+
+def test_hostile_text_in_a_trace_is_only_text(page, tmp_path):
+    text = (ROOT / "assets" / "recorded" / "garden-lemon-sjd.trace").read_text()
+    evil = "<img src=x onerror=globalThis.hit=1> ${globalThis.hit=2} {{value}}"
+    path = tmp_path / "evil.trace"
+    path.write_text(text.replace('"label":"lemon"', f'"label":"{evil}"'))
+    page.set_input_files("input[type=file]", str(path))
+    page.wait_for_function("document.querySelector('.csd-viewer .status').textContent.includes('onerror')")
+    assert page.evaluate("globalThis.hit") is None
+
+
+@pytest.mark.parametrize("theme,width", [("dark", 1360), ("light", 390), ("dark", 390)])
+def test_no_sideways_scrolling_and_the_map_is_drawn(browser, address, theme, width):
+    p = browser.new_page(viewport={"width": width, "height": 844}, reduced_motion="reduce")
+    p.goto(f"{address}/?__theme={theme}")
+    p.wait_for_selector(".csd-viewer .panel:not([hidden])", timeout=60_000)
+    until(p, lambda status, cells: cells[:2] == [256, 256], 5)  # reduced motion: no playing, straight to the end
+    assert p.evaluate("document.documentElement.scrollWidth") <= width
+    assert inked(p, ".panel[data-panel='0'] .picture") > 0.95
+    p.close()
