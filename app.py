@@ -9,9 +9,11 @@ import os
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # before gradio is imported: no calls home
 
+import shutil
 import tempfile
 import uuid
 import zipfile
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic, sleep
@@ -32,8 +34,10 @@ ASSETS = Path(__file__).parent / "assets"
 RECORDED = [ASSETS / "recorded" / f"garden-lemon-{name}.trace" for name in ("sjd", "csd")]
 YIELDS_PER_SECOND = 10  # more only lags the browser
 MAX_PANELS = 4
+MAX_BUNDLES = 32
 KNOBS = (WEIGHT, DELTA, WINDOW, GAMMA)
 
+_bundles: deque[Path] = deque()
 _stops: dict[str, bool] = {}  # run id per browser session → has Stop been pressed
 
 
@@ -111,6 +115,9 @@ def _paced(runs: list[Iterator], pace: float) -> Iterator[str]:
 def _bundle(traces: list[Trace]) -> dict:
     """A file with the traces of a finished run, for the download button."""
     folder = Path(tempfile.mkdtemp(prefix="csd-"))
+    _bundles.append(folder)
+    while len(_bundles) > MAX_BUNDLES:  # the page's own copies expire by delete_cache
+        shutil.rmtree(_bundles.popleft(), ignore_errors=True)
     head = traces[0].header
     path = folder / f"{head.model}-{head.label.replace(' ', '-')}-seed{head.seed}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:

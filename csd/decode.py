@@ -30,10 +30,6 @@ class Clock:
         self.seconds = {"draft": 0.0, "target": 0.0, "verify": 0.0, "record": 0.0}
         self._last = perf_counter()
 
-    def restart(self) -> None:
-        """Leave out the time since the last lap (the consumer of the events had it)."""
-        self._last = perf_counter()
-
     def lap(self, part: str) -> None:
         now = perf_counter()
         self.seconds[part] += now - self._last
@@ -83,10 +79,9 @@ def decode(
 
     tokens = np.zeros(cells, np.int64)
     start = number = 0
-    clock = Clock()
     rounds: list[Round] = []
     while start < cells and not (stop and stop()):
-        clock = Clock()
+        clock = Clock()  # a new one per round: the time between rounds belongs to whoever consumes the events
         held = session.length
         d = drafter.propose(tokens[:start], start, cells - start)
         clock.lap("draft")
