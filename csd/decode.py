@@ -74,7 +74,7 @@ def decode(
         lossless=method.lossless, formula=method.rule.formula, knobs=settings, sampling=sampling.to_dict(), seed=seed,
         model=target.name, draft_model=draft.name if method.drafter == "model" and draft else None, label=label,
         grid=list(target.grid), vocab=target.vocab, cells=cells,
-        logits_dtype=getattr(target, "dtype_name", "float32"),
+        logits_dtype=getattr(target, "dtype_name", "float32"), weights=getattr(target, "weights", ""),
     )  # fmt: skip
 
     tokens = np.zeros(cells, np.int64)
@@ -150,13 +150,15 @@ def _judge(method: Method, knobs: dict, p: Array, d: Draft, start: int, streams:
     examined = min(k, accepted + 1)
     streams.use("verify", slice(start, start + examined))
 
-    extra, source = -1, ""
+    extra, source, draw_u = -1, "", None
     if start + accepted < len(streams):
         if accepted < k:
             source, weights = "resampled", method.rule.residual(p[accepted], d.q[accepted])
         else:
             source, weights = ("bonus" if k else "first"), p[accepted]
-        at = slice(start + accepted, start + accepted + 1)
-        extra = int(draw(weights[None], streams.uniform("target", at))[0])
+        v = streams.uniform("target", slice(start + accepted, start + accepted + 1))
+        extra, draw_u = int(draw(weights[None], v)[0]), float(v[0])
     b_exact = b if method.rule.accept is exact else exact(laws, d.tokens[:k])
-    return record.Verdict(laws.head(examined), b[:examined], b_exact[:examined], u[:examined], accepted, extra, source)
+    return record.Verdict(
+        laws.head(examined), b[:examined], b_exact[:examined], u[:examined], accepted, extra, source, draw_u
+    )

@@ -36,6 +36,7 @@ class Verdict:
     accepted: int
     extra: int
     source: str
+    draw: float | None  # the uniform draw behind `extra`
 
     @property
     def outcomes(self) -> list[str]:
@@ -56,6 +57,7 @@ def round_event(number: int, start: int, fed: int, d: Draft, p: Array, v: Verdic
     )  # fmt: skip
     if detail == "none":
         return event
+    event.draw = v.draw
     event.window, event.origin, event.age = d.tokens.tolist(), list(d.origin), list(d.age)
     own = p[:n]
     logp = np.log(np.where(own > 0, own, 1.0))

@@ -23,7 +23,11 @@ MAX_BYTES = 64 * 2**20
 
 @dataclass
 class Header:
-    """What was run. knobs and sampling hold every parameter with its value; entropies are in nats."""
+    """What was run. knobs and sampling hold every parameter with its value; entropies are in nats.
+
+    weights: a fingerprint of the model files. forced: positions whose token the format dictates. filters: what turns
+    logits into p and q, in this order.
+    """
 
     method: str
     title: str
@@ -40,6 +44,9 @@ class Header:
     grid: list
     vocab: int
     cells: int
+    weights: str = ""
+    forced: list = field(default_factory=list)
+    filters: str = "guidance (constant), temperature, top-k, top-p"
     logits_dtype: str = "float32"
     verify_dtype: str = "float64"
     entropy_unit: str = "nat"
@@ -57,6 +64,7 @@ class Round:
     row counters run over the whole run so far. kv: tokens in the target's cache before and after. window, origin, age:
     the drafts of the round. cells: columns, one entry per committed token. tests: columns, one entry per examined draft.
     top: the likeliest tokens of p and q. full: whole laws, base64 float32, of the positions asked for.
+    draw: the uniform draw behind the token the target supplied itself (residual, bonus or first).
     """
 
     round: int
@@ -81,6 +89,7 @@ class Round:
     tests: dict = field(default_factory=dict)
     top: dict = field(default_factory=dict)
     full: dict = field(default_factory=dict)
+    draw: float | None = None
     type: str = "round"
 
 

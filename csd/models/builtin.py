@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 
@@ -62,8 +63,8 @@ class LlamaGenSession:
 class LlamaGenModel:
     """A `TokenModel`: a LlamaGen transformer, the tokeniser its codes belong to, and names for its classes."""
 
-    def __init__(self, name: str, transformer: LlamaGen, tokenizer: VQModel, labels: dict[str, int]):
-        self.name, self.labels = name, list(labels)
+    def __init__(self, name: str, transformer: LlamaGen, tokenizer: VQModel, labels: dict[str, int], weights: str = ""):
+        self.name, self.labels, self.weights = name, list(labels), weights
         self.transformer, self.tokenizer = transformer.eval(), tokenizer.eval()
         self._class = labels
         self.grid, self.vocab = (transformer.cfg.grid,) * 2, transformer.cfg.vocab
@@ -104,9 +105,10 @@ def load_garden(folder: Path = ASSETS, dtype: str = "float32") -> tuple[LlamaGen
     _fill(tokenizer, folder / "garden-tokenizer.safetensors")
     pair = []
     for role, name in (("target", "garden"), ("draft", "garden-draft")):
-        net = LlamaGen(LlamaGenConfig(**card[role]))
-        _fill(net, folder / f"{'garden' if role == 'target' else name}.safetensors")
-        pair.append(LlamaGenModel(name, net.to(DTYPES[dtype]), tokenizer, card["labels"]))
+        net, path = LlamaGen(LlamaGenConfig(**card[role])), folder / f"{name}.safetensors"
+        _fill(net, path)
+        fingerprint = "sha256:" + sha256(path.read_bytes()).hexdigest()[:16]
+        pair.append(LlamaGenModel(name, net.to(DTYPES[dtype]), tokenizer, card["labels"], fingerprint))
     return pair[0], pair[1]
 
 

@@ -1,6 +1,7 @@
-"""Measures the built-in models: every figure of the model card comes out of `python -m csd.training evaluate`.
+"""Measures the built-in models: every figure of the model card comes from `python -m csd.training evaluate`.
 
-Parts: tokenizer, nats, classes, premise, methods, sheet. Results are printed and merged into assets/garden-figures.json.
+Parts: tokenizer, nats, classes, premise, speed, methods, sheet. Results are printed and merged into
+assets/garden-figures.json.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import statistics
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -119,6 +121,30 @@ def part_premise(b: Bench, pictures: int = 64) -> dict:
             "lowest": dict(values[:4]), "highest": dict(values[-4:])}  # fmt: skip
 
 
+def part_speed(b: Bench) -> dict:
+    """Median milliseconds of one guided forward by window, thread count and dtype, at a half-full cache."""
+    out = {}
+    for dtype in ("float32", "bfloat16"):
+        for model in load_garden(b.assets, dtype):
+            for threads in (1, 2):
+                torch.set_num_threads(threads)
+                session = model.open(model.labels[0], 1.5)
+                session.forward(np.zeros(128, np.int64))
+                row = {w: _median_ms(session, w) for w in (1, 4, 8, 16, 32)}
+                out[f"{model.name} {dtype} {threads} threads"] = row
+    return out
+
+
+def _median_ms(session, window: int, repeats: int = 40) -> float:
+    times, tokens = [], np.zeros(window, np.int64)
+    for _ in range(repeats):
+        start = perf_counter()
+        session.forward(tokens)
+        times.append(perf_counter() - start)
+        session.rollback(window)
+    return round(1000 * statistics.median(times), 3)
+
+
 def part_methods(b: Bench, seeds: int = 20) -> dict:
     """Forwards, seconds and acceptance per method over the same labels and seeds, in one run, methods interleaved."""
     from csd.models.builtin import choose_threads
@@ -159,6 +185,7 @@ def part_sheet(b: Bench) -> dict:
 
 PARTS: dict[str, Callable[[Bench], dict]] = {
     "tokenizer": part_tokenizer, "nats": part_nats, "classes": part_classes, "premise": part_premise,
+    "speed": part_speed,
     "methods": part_methods, "sheet": part_sheet,
 }  # fmt: skip
 
