@@ -159,3 +159,48 @@ def test_assets_are_small_and_described():
     weights = sum(p.stat().st_size for p in Path(ASSETS).glob("*.safetensors"))
     assert weights < 60 * 2**20
     assert len(json.loads((ASSETS / "garden.json").read_text())["labels"]) >= 8
+
+
+def test_mar_published_sizes():
+    """MAR-B/L/H: parameter and tensor counts of the published files."""
+    from csd.models.mar import MAR, MARConfig
+
+    for sizes, millions, tensors in [((768, 12, 12, 12, 6, 1024), 207.9, 364), ((1024, 16, 16, 16, 8, 1280), 478.3, 476),
+                                     ((1280, 20, 20, 16, 12, 1536), 942.4, 604)]:  # fmt: skip
+        with torch.device("meta"):
+            net = MAR(MARConfig(*sizes))
+        assert sum(p.numel() for p in net.parameters()) / 1e6 == pytest.approx(millions, abs=0.06)
+        assert len(net.state_dict()) == tensors
+
+
+def test_mar_contexts_depend_on_known_tokens_only_and_rows_are_independent():
+    from csd.models.mar import MAR, MARConfig
+
+    torch.manual_seed(0)
+    net = MAR(MARConfig(32, 2, 2, 4, 2, 48, width=8, grid=4, classes=5, buffer=4)).eval()
+    for p in net.parameters():
+        torch.nn.init.normal_(p, std=0.2)
+    z, y = torch.randn(3, 16, 8), torch.tensor([0, 3, -1])
+    known = torch.rand(3, 16) < torch.tensor([[0.2], [0.5], [0.9]])
+    with torch.no_grad():
+        together = net.contexts(y, z, known)
+        alone = torch.cat([net.contexts(y[i : i + 1], z[i : i + 1], known[i : i + 1]) for i in range(3)])
+        spoiled = net.contexts(y, torch.where(known[..., None], z, torch.tensor(9.0)), known)
+    assert (together - alone).abs().max() < 1e-5
+    assert torch.equal(together, spoiled)
+
+
+def test_diffusion_chain_of_true_noise_returns_the_picture():
+    """Fed the true noise, the chain ends at x_0; the last sigma is MAR's 0.0062 to 0.0064."""
+    from csd.models.mar import Diffusion
+
+    torch.manual_seed(0)
+    d, x0 = Diffusion(100), torch.randn(5, 8, dtype=torch.float64)
+    assert d.steps == 100 and d.times[0] == 0 and d.times[-1] == 999
+    x = d.noised(x0, torch.full((5,), 999), torch.randn(5, 8, dtype=torch.float64))
+    for i in reversed(range(100)):
+        eps = (x - d.alpha[i].sqrt() * x0) / (1 - d.alpha[i]).sqrt()
+        mean, sigma = d.transition(torch.cat([eps, torch.zeros_like(eps)], -1), x, i)
+        x = mean + (sigma * torch.randn_like(x) if i else 0)
+    assert (x - x0).abs().max() < 1e-9
+    assert 0.0062 < float(sigma[0, 0]) < 0.0064

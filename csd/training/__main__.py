@@ -1,8 +1,8 @@
 """python -m csd.training: how the files in assets/ were made.
 
-tokenizer, target, draft, classifier   train one part for --minutes (resumable with --resume)
-pack                                   put the weights into assets/
-evaluate                               measure everything the model card states
+tokenizer, target, draft, mar-target, mar-draft, classifier: train one part for --minutes (resumable)
+pack: put the weights into assets/
+evaluate: measure everything the model card states
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+JOBS = ["tokenizer", "target", "draft", "mar-target", "mar-draft", "classifier", "pack", "evaluate"]
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m csd.training", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("part", choices=["tokenizer", "target", "draft", "classifier", "pack", "evaluate"])
+    parser.add_argument("part", choices=JOBS)
     parser.add_argument("--data", type=Path, required=True, help="folder with images.zip, labels.tsv, classes.json")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="checkpoints, logs, samples")
     parser.add_argument("--assets", type=Path, default=Path("assets"))
@@ -33,13 +35,14 @@ def main() -> None:
         from csd.training.tokenizer import train
 
         train(*common, args.runs / "tokenizer.safetensors")
-    elif args.part in ("target", "draft"):
+    elif args.part in ("target", "draft", "mar-target", "mar-draft"):
         from csd.models.vq import VQModel
-        from csd.training import tokenizer, transformer
+        from csd.training import mar, tokenizer, transformer
 
         vq = VQModel(tokenizer.CONFIG).to(memory_format=torch.channels_last)
         vq.load_state_dict(load_file(args.runs / "tokenizer.safetensors"))
-        transformer.train(*common, args.runs / f"{args.part}.safetensors", args.part, vq)
+        trainer = mar if args.part.startswith("mar") else transformer
+        trainer.train(*common, args.runs / f"{args.part}.safetensors", args.part, vq)
     elif args.part == "classifier":
         from csd.training.classifier import train
 
