@@ -10,6 +10,7 @@ import os
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # before gradio is imported: no calls home
 
 import shutil
+import sys
 import tempfile
 import uuid
 import zipfile
@@ -35,17 +36,24 @@ RECORDED = [ASSETS / "recorded" / f"garden-lemon-{name}.trace" for name in ("sjd
 YIELDS_PER_SECOND = 10  # more only lags the browser
 MAX_PANELS = 4
 MAX_BUNDLES = 32
-KNOBS = (WEIGHT, DELTA, WINDOW, GAMMA)
 
 _bundles: deque[Path] = deque()
 _stops: dict[str, bool] = {}  # run id per browser session → has Stop been pressed
 
 
 def generate(request: gr.Request, model: str, label: str, names: list[str], seed: float, pace: float, guidance: float,
-             temperature: float, top_k: float, top_p: float, *knobs: float) -> Iterator[tuple]:  # fmt: skip
+             temperature: float, top_k: float, top_p: float, weight: float, delta: float, window: float,
+             gamma: float) -> Iterator[tuple]:  # fmt: skip
     """Run the chosen methods on one clock, a round of each in turn, and stream what happens to the viewer."""
     try:
-        panels = _panels(model, label, names, seed, (guidance, temperature, top_k, top_p), knobs)
+        panels = _panels(
+            model,
+            label,
+            names,
+            seed,
+            (guidance, temperature, top_k, top_p),
+            {"weight": weight, "delta": delta, "window": window, "gamma": gamma},
+        )
         pace = number("pace", pace, 0, 100)
     except InputError as error:
         raise gr.Error(str(error), duration=None, print_exception=False) from None
@@ -72,7 +80,7 @@ def generate(request: gr.Request, model: str, label: str, names: list[str], seed
         _stops.pop(session, None)
 
 
-def _panels(model: str, label: str, names: list[str], seed: float, sampling: tuple, knobs: tuple) -> list[tuple]:
+def _panels(model: str, label: str, names: list[str], seed: float, sampling: tuple, knobs: dict) -> list[tuple]:
     """Check everything a person chose; returns (method, sampling, knob values) per panel, in the registry's order."""
     choose("model", model, MODELS)
     target = load(model)[0]
@@ -82,10 +90,9 @@ def _panels(model: str, label: str, names: list[str], seed: float, sampling: tup
         method(name)
     if not 1 <= len(names or ()) <= MAX_PANELS:
         raise InputError(f"{len(names or ())} methods chosen; allowed: 1 to {MAX_PANELS}")
-    given = {k.name: v for k, v in zip(KNOBS, knobs, strict=True)}
     s, out = Sampling(*sampling), []
     for m in (METHODS[n] for n in METHODS if n in names):
-        values = {k.name: given[k.name] for k in m.knobs}
+        values = {k.name: knobs[k.name] for k in m.knobs}
         m.settings(values, target.grid[0] * target.grid[1])
         out.append((m, s, values))
     return out
@@ -220,12 +227,16 @@ def main() -> None:
     """Measure the thread count, build, serve."""
     from csd.models.builtin import choose_threads
 
-    choose_threads(load("garden")[0])
+    try:
+        choose_threads(load("garden")[0])
+        page = build()
+    except InputError as error:  # weights or recorded runs are damaged
+        sys.exit(f"error: {error}")
     font = ["system-ui", "sans-serif"]
     theme = gr.themes.Base(font=font, font_mono=["ui-monospace", "monospace"]).set(
         block_info_text_color="*neutral_600", block_info_text_color_dark="*neutral_400"
     )
-    build().queue(max_size=32).launch(theme=theme, css=CSS, ssr_mode=False, max_file_size="16mb", allowed_paths=[])
+    page.queue(max_size=32).launch(theme=theme, css=CSS, ssr_mode=False, max_file_size="16mb", allowed_paths=[])
 
 
 if __name__ == "__main__":
