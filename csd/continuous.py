@@ -1,0 +1,313 @@
+"""The loop for continuous tokens: CSpD on masked autoregressive models with a diffusion head; exact, published, as coded.
+
+Wang et al., 2024 (Continuous Speculative Decoding, arXiv 2411.11925). A token is the end of a diffusion chain
+x_T → … → x_0. Given the noise of all transitions but the last, draft and target each have a Gaussian for x_0. Judging x_0
+by those two Gaussians alone is exact (the noise is then common knowledge, and the target's marginal follows by averaging);
+the paper also multiplies the ratio by S, a product of variance ratios along the chains, and the public code by its inverse
+and with a temperature of 42 inside. All of that are switches here. Densities are handled as logarithms throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from csd.errors import InputError, choose, number
+
+Array = np.ndarray
+
+
+@dataclass
+class Paths:
+    """The last transitions of m chains: mean and sigma of x_0, float64 [m, width]; log_sigma [m] sums ln sigma over all
+    other transitions and numbers."""
+
+    mean: Array
+    sigma: Array
+    log_sigma: Array
+
+
+class LatentSession(Protocol):
+    """One picture under one condition, of one model. Counts what it runs."""
+
+    forwards: int
+    rows: int
+    head_steps: int  # calls of the head, whatever their batch
+
+    def contexts(self, latents: Array, known: Array, wanted: list[tuple[int, int]]) -> object:
+        """One forward. latents float64 [cells, width]; known bool [rows, cells] says what each row may see; wanted are
+        (row, position) pairs. Returns one context per pair, for `denoise`."""
+        ...
+
+    def denoise(self, contexts: object, start: Array, noise: Array) -> Paths:
+        """Run the head. start [m, width] is x_T, noise [m, steps - 1, width] drives all transitions but the last."""
+        ...
+
+
+class LatentModel(Protocol):
+    """A model that draws pictures as continuous tokens in any order."""
+
+    name: str
+    grid: tuple[int, int]
+    width: int
+    labels: list[str]
+
+    def open(self, label: str, guidance: float, steps: int, temperature: float) -> LatentSession: ...
+
+    def decode(self, latents: Array) -> Array: ...
+
+
+FACTORS = ("off", "paper", "code")
+VERIFICATIONS = ("sequential", "block")
+
+
+@dataclass(frozen=True)
+class CSpD:
+    """The switches. Presets: `PRESETS`. Raises InputError for values outside their ranges.
+
+    verification: sequential (each draft judged under the context that really precedes it; the first rejection ends the
+    round) or block (one masked context for the block, every draft judged on its own, nothing drafted again).
+    factor: the trajectory factor S: off, paper, or code (its inverse). inner_temperature divides standardised distances
+    in the accept test only. last_noise: whether x_0 is drawn from its Gaussian or is its mean, as in MAR's sampler.
+    shared_noise: draft and target chains use the same noise (trajectory alignment). prefill: share of the picture the
+    target draws alone first. gamma: drafts per round. trials: proposals for the residual before falling back.
+    """
+
+    verification: str = "sequential"
+    factor: str = "off"
+    inner_temperature: float = 1.0
+    last_noise: bool = True
+    shared_noise: bool = True
+    prefill: float = 0.05
+    gamma: int = 8
+    trials: int = 100
+    steps: int = 25
+    guidance: float = 1.0
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        choose("verification", self.verification, VERIFICATIONS)
+        choose("factor", self.factor, FACTORS)
+        ranges = {"inner_temperature": (1, 100), "prefill": (0, 1), "guidance": (1, 20), "temperature": (0.01, 10)}
+        whole = {"gamma": (1, 256), "trials": (1, 10_000), "steps": (2, 1000)}
+        for name, (low, high) in (ranges | whole).items():
+            put(self, name, number(name, getattr(self, name), low, high, whole=name in whole))
+        for name in ("last_noise", "shared_noise"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} is {getattr(self, name)!r}; allowed: true, false")
+
+
+PRESETS = {
+    "exact": CSpD(),
+    "paper": CSpD(factor="paper"),
+    "code": CSpD(verification="block", factor="code", inner_temperature=42.0, last_noise=False, prefill=0.15),
+}
+
+
+def log_gauss(x: Array, mean: Array, sigma: Array, temperature: float = 1.0) -> Array:
+    """Log density of independent Gaussians up to the common constant, [m, width] → [m]; distances over `temperature`."""
+    return -(np.log(sigma) + 0.5 * ((x - mean) / sigma / temperature) ** 2).sum(-1)
+
+
+def log_factor(kind: str, p: Paths, q: Paths) -> Array:
+    """ln of the trajectory factor: S = ∏ sigma_q / sigma_p (paper, eq. for r(x_0)), its inverse, or 1; [m]."""
+    sign = {"off": 0.0, "paper": 1.0, "code": -1.0}[kind]
+    return sign * (q.log_sigma - p.log_sigma)
+
+
+def residual(p: Paths, q: Paths, log_s: float, rng: np.random.Generator, trials: int) -> tuple[Array, int, bool]:
+    """One draw from norm((S p − q)+) by rejection from p: (token [width], trials used, whether it fell back to p).
+
+    A proposal c ~ p is kept with probability max(0, 1 − q(c) / (S p(c))); the unknown normaliser cancels. The published
+    code leaves zeros when it runs out of trials; here the target's own draw stands in, and is counted.
+    """
+    for n in range(1, trials + 1):
+        c = p.mean[0] + p.sigma[0] * rng.standard_normal(p.mean.shape[1])
+        log_ratio = log_gauss(c, q.mean, q.sigma)[0] - log_gauss(c, p.mean, p.sigma)[0] - log_s
+        if rng.random() < -np.expm1(min(0.0, log_ratio)):
+            return c, n, False
+    return p.mean[0] + p.sigma[0] * rng.standard_normal(p.mean.shape[1]), trials, True
+
+
+def take(paths: Paths, i: int) -> Paths:
+    """The i-th chain."""
+    return Paths(paths.mean[i : i + 1], paths.sigma[i : i + 1], paths.log_sigma[i : i + 1])
+
+
+@dataclass
+class Decision:
+    """What happened to one cell. Fields that do not apply to an outcome are None."""
+
+    pos: int
+    outcome: str
+    token: Array
+    distance: float | None = None  # Euclidean distance of the two means in units of the target's sigma
+    log_s: float | None = None
+    log_ratio: float | None = None  # at temperature 1, factor included
+    log_ratio_tempered: float | None = None
+    u: float | None = None
+    trials: int | None = None
+    fallback: bool | None = None
+
+
+@dataclass
+class LatentRound:
+    """One target forward (or, for plain MAR, one step) and the cells it settled, in order of generation."""
+
+    round: int
+    cells: list[Decision]
+    examined: int
+    accepted: int
+    target_forwards: int
+    target_rows: int
+    draft_forwards: int
+    head_steps: int
+
+
+class Noise:
+    """Noise keyed by (seed, position, who): start and transitions of a chain, its last transition, order, verdicts."""
+
+    def __init__(self, seed: int, width: int, steps: int, temperature: float):
+        self.seed, self.width, self.steps, self.temperature = seed, width, steps, temperature
+
+    def rng(self, purpose: int, pos: int = 0, attempt: int = 0) -> np.random.Generator:
+        return np.random.Generator(np.random.Philox(key=[self.seed, purpose], counter=[0, 0, attempt, pos]))
+
+    def order(self, cells: int) -> Array:
+        """Order of generation: a random permutation."""
+        return self.rng(1).permutation(cells)
+
+    def chain(self, positions: list[int], who: int, attempt: int = 0) -> tuple[Array, Array, Array]:
+        """(x_T [m, width], transitions [m, steps - 1, width], last [m, width]); who 0 is common to draft and target."""
+        z = np.stack([self.rng(2 + who, pos, attempt).standard_normal((self.steps + 1, self.width)) for pos in positions])
+        return z[:, 0], self.temperature * z[:, 1:-1], self.temperature * z[:, -1]
+
+
+class _Run:
+    """State of one picture: what is settled, in which order, and the two sessions."""
+
+    def __init__(self, target: LatentModel, draft: LatentModel | None, label: str, s: CSpD, seed: int):
+        self.s, self.cells = s, target.grid[0] * target.grid[1]
+        self.target = target.open(label, s.guidance, s.steps, s.temperature)
+        self.draft = draft.open(label, s.guidance, s.steps, s.temperature) if draft else None
+        self.noise = Noise(number("seed", seed, 0, 2**63 - 1, whole=True), target.width, s.steps, s.temperature)
+        self.order = self.noise.order(self.cells)
+        self.z, self.known = np.zeros((self.cells, target.width)), np.zeros(self.cells, bool)
+        self.done = self.rounds = 0
+
+    def alone(self, n: int, outcome: str) -> list[Decision]:
+        """The target draws the next n cells from one context, without drafts."""
+        at = self.order[self.done : self.done + n].tolist()
+        paths, last = self.paths(self.target, self.known[None], [(0, p) for p in at], 0)
+        tokens = self.ends(paths, last)
+        return [Decision(p, outcome, t) for p, t in zip(at, tokens, strict=True)]
+
+    def paths(self, session: LatentSession, known: Array, wanted: list[tuple[int, int]], who: int) -> tuple[Paths, Array]:
+        start, noise, last = self.noise.chain([p for _, p in wanted], who)
+        return session.denoise(session.contexts(self.z, known, wanted), start, noise), last
+
+    def ends(self, paths: Paths, last: Array) -> Array:
+        return paths.mean + (paths.sigma * last if self.s.last_noise else 0.0)
+
+    def settle(self, decisions: list[Decision], examined: int = 0, accepted: int = 0) -> LatentRound:
+        for d in decisions:
+            self.z[d.pos], self.known[d.pos] = d.token, True
+        self.done += len(decisions)
+        self.rounds += 1
+        t, q = self.target, self.draft
+        return LatentRound(self.rounds - 1, decisions, examined, accepted, t.forwards, t.rows, q.forwards if q else 0,
+                           t.head_steps + (q.head_steps if q else 0))  # fmt: skip
+
+
+def plain(
+    target: LatentModel, label: str, settings: CSpD, seed: int, iterations: int | None = None
+) -> Iterator[LatentRound]:
+    """MAR without drafts, in `iterations` steps (default: one cell per step), on MAR's cosine schedule."""
+    run = _Run(target, None, label, settings, seed)
+    iterations = number("iterations", iterations or run.cells, 1, run.cells, whole=True)
+    for i in range(iterations):
+        left = int(np.floor(run.cells * np.cos(np.pi / 2 * (i + 1) / iterations)))
+        left = min(max(left, 1), run.cells - run.done - 1) if i < iterations - 1 else 0
+        yield run.settle(run.alone(run.cells - run.done - max(left, 0), "first"))
+        if run.done == run.cells:
+            return
+
+
+def speculate(target: LatentModel, draft: LatentModel, label: str, settings: CSpD, seed: int) -> Iterator[LatentRound]:
+    """CSpD: pre-fill, then rounds of gamma drafts and one target forward; yields a LatentRound per target forward."""
+    run = _Run(target, draft, label, settings, seed)
+    while run.done < round(settings.prefill * run.cells):
+        yield run.settle(run.alone(1, "prefill"))
+    while run.done < run.cells:
+        at = run.order[run.done : run.done + settings.gamma].tolist()
+        drafted, q = _draft(run, at)
+        yield (_judge_block if settings.verification == "block" else _judge_sequence)(run, at, drafted, q)
+
+
+def _draft(run: _Run, at: list[int]) -> tuple[Array, list[Paths]]:
+    """Draft the cells one after the other, each seeing the drafts before it. They are put into z, but not marked known."""
+    known, out, q = run.known.copy(), [], []
+    who = 0 if run.s.shared_noise else 1
+    for p in at:
+        paths, last = run.paths(run.draft, known[None], [(0, p)], who)
+        run.z[p] = run.ends(paths, last)[0]
+        known[p] = True
+        out.append(run.z[p].copy())
+        q.append(paths)
+    return np.array(out), q
+
+
+def _judge_sequence(run: _Run, at: list[int], drafted: Array, q: list[Paths]) -> LatentRound:
+    """Row i of the one target forward sees the settled cells and the first i drafts, so it is the context draft i needs."""
+    bonus = run.order[run.done + len(at) : run.done + len(at) + 1].tolist()
+    known = np.repeat(run.known[None], len(at) + len(bonus), 0)
+    for i, p in enumerate(at):
+        known[i + 1 :, p] = True
+    paths, last = run.paths(run.target, known, list(enumerate(at + bonus)), 0)
+    out: list[Decision] = []
+    for i, p in enumerate(at):
+        d = _decide(run, p, drafted[i], take(paths, i), q[i])
+        out.append(d)
+        if d.outcome == "resampled":
+            return run.settle(out, i + 1, i)
+    if bonus:
+        out.append(Decision(bonus[0], "bonus", run.ends(take(paths, len(at)), last[-1:])[0]))
+    return run.settle(out, len(at), len(at))
+
+
+def _judge_block(run: _Run, at: list[int], drafted: Array, q: list[Paths]) -> LatentRound:
+    """The public code's way: one context in which the whole block is masked, a verdict per token, no new drafts."""
+    paths, _ = run.paths(run.target, run.known[None], [(0, p) for p in at], 0)
+    out = [_decide(run, p, drafted[i], take(paths, i), q[i]) for i, p in enumerate(at)]
+    return run.settle(out, len(at), sum(d.outcome != "resampled" for d in out))
+
+
+def _decide(run: _Run, pos: int, x: Array, p: Paths, q: Paths) -> Decision:
+    """Accept x with probability min(1, S N_p(x) / N_q(x)); else draw from the residual."""
+    s, rng = run.s, run.noise.rng(9, pos, run.rounds)
+    log_s = float(log_factor(s.factor, p, q)[0])
+    raw, tempered = (float((log_gauss(x, p.mean, p.sigma, t) - log_gauss(x, q.mean, q.sigma, t))[0] + log_s)
+                     for t in (1.0, s.inner_temperature))  # fmt: skip
+    u = float(rng.random())
+    d = Decision(pos, "exact", x, float(np.linalg.norm((p.mean - q.mean) / p.sigma)), log_s, raw, tempered, u)
+    if np.log(u) < tempered:  # relaxed: the exact rule (no factor, no temperature) would have said no to the same u
+        return d if np.log(u) < raw - log_s else replace(d, outcome="relaxed")
+    token, trials, fallback = residual(p, q, log_s, rng, s.trials)
+    return replace(d, outcome="resampled", token=token, trials=trials, fallback=fallback)
+
+
+def totals(rounds: list[LatentRound], cells: int) -> dict:
+    """What the footer of a continuous run holds."""
+    last, decisions = rounds[-1], [d for r in rounds for d in r.cells]
+    examined, accepted = (sum(getattr(r, k) for r in rounds) for k in ("examined", "accepted"))
+    distances = [d.distance for d in decisions if d.distance is not None]
+    return {
+        "cells": cells, "committed": len(decisions), "examined": examined, "accepted": accepted,
+        "acceptance_rate": accepted / examined if examined else None, "fallbacks": sum(bool(d.fallback) for d in decisions),
+        "mean_distance": float(np.mean(distances)) if distances else None,
+        **{k: v for k, v in asdict(last).items() if k in ("target_forwards", "target_rows", "draft_forwards", "head_steps")},
+    }  # fmt: skip

@@ -1,0 +1,151 @@
+"""Continuous speculative decoding: what is exact is exact through the real loop, what is not fails the same test."""
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+from toy_latent import ToyLatents
+
+from csd.continuous import PRESETS, CSpD, Paths, log_gauss, plain, residual, speculate, totals
+from csd.errors import InputError
+
+SAMPLES, CHUNKS = 100_000, 8
+BASE = CSpD(steps=3, prefill=0.0, gamma=2)
+VARIANTS = {
+    "plain": None,
+    "exact": BASE,
+    "own noise": replace(BASE, shared_noise=False),
+    "paper": replace(BASE, factor="paper"),
+    "code": replace(BASE, factor="code"),
+}
+
+
+def models(width):
+    return ToyLatents(0.0, 0.5, width, 2), ToyLatents(0.25, 0.65, width, 2)
+
+
+def pictures(job):
+    name, width, first, last = job
+    target, draft = models(width)
+    out = np.zeros((last - first, 2, width))
+    for seed in range(first, last):
+        rounds = (plain(target, "toy", BASE, seed + 10**9) if VARIANTS[name] is None
+                  else speculate(target, draft, "toy", VARIANTS[name], seed))  # fmt: skip
+        for r in rounds:
+            for d in r.cells:
+                out[seed - first, d.pos] = d.token
+    return out
+
+
+def sample(name, width, samples=SAMPLES):
+    step = samples // CHUNKS
+    with ProcessPoolExecutor(2) as pool:
+        return np.concatenate(list(pool.map(pictures, [(name, width, i * step, (i + 1) * step) for i in range(CHUNKS)])))
+
+
+def projections(x):
+    """Marginals of both cells and directions that mix them: the joint law must agree, not only each cell's."""
+    flat = x.reshape(len(x), -1)
+    return [*flat.T, flat.sum(1), flat[:, 0] - flat[:, -1], flat[:, 0] * flat[:, -1]]
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def reference(request):
+    return request.param, sample("plain", request.param)
+
+
+def distance(name, reference):
+    """Smallest Kolmogorov-Smirnov p-value over all projections."""
+    width, truth = reference
+    drawn = sample(name, width)
+    return min(stats.ks_2samp(a, b).pvalue for a, b in zip(projections(drawn), projections(truth), strict=True))
+
+
+@pytest.mark.parametrize("name", ["exact", "own noise"])
+def test_exact_preset_is_exact(name, reference):
+    assert distance(name, reference) > 1e-4
+
+
+@pytest.mark.parametrize("name", ["paper", "code"])
+def test_the_trajectory_factor_is_not(name, reference):
+    assert distance(name, reference) < 1e-8
+
+
+def test_noiseless_last_transition_accepts_almost_nothing():
+    """Without noise at the end the draft is the point mu_q; the exact rule for point masses would accept with
+    probability 0. Small sigmas, as in MAR, show it."""
+    target, draft = ToyLatents(0.0, 0.006, 8, 4), ToyLatents(0.25, 0.006, 8, 4)
+    runs = [list(speculate(target, draft, "toy", replace(BASE, last_noise=False), s)) for s in range(50)]
+    assert sum(r.accepted for rs in runs for r in rs) <= 0.02 * sum(r.examined for rs in runs for r in rs)
+
+
+def test_acceptance_of_equal_gaussians_is_closed_form():
+    rng = np.random.default_rng(0)
+    for d in (0.5, 1.0, 2.0, 4.0):
+        step, n = np.full(4, d / 2), 40_000  # four numbers, Euclidean distance d in sigmas
+        p, q = (Paths(m[None], np.ones((1, 4)), np.zeros(1)) for m in (np.zeros(4), step))
+        x = step + rng.standard_normal((n, 4))
+        ratio = np.array(log_gauss(x, p.mean, p.sigma) - log_gauss(x, q.mean, q.sigma))
+        rate = (np.log(rng.random(n)) < ratio).mean()
+        exact = 2 * stats.norm.cdf(-d / 2)
+        assert abs(rate - exact) < 5 * np.sqrt(exact * (1 - exact) / n)
+
+
+def test_residual_has_the_right_law_and_one_trial_per_draft():
+    rng = np.random.default_rng(1)
+    p, q = (
+        Paths(np.zeros((1, 1)), np.full((1, 1), 1.0), np.zeros(1)),
+        Paths(np.full((1, 1), 0.8), np.full((1, 1), 1.3), np.zeros(1)),
+    )
+    draws = [residual(p, q, 0.0, rng, 10_000) for _ in range(20_000)]
+    grid = np.linspace(-8, 8, 20_001)
+    density = np.maximum(stats.norm.pdf(grid) - stats.norm.pdf(grid, 0.8, 1.3), 0)
+    cdf = density.cumsum() / density.sum()
+    assert stats.kstest([d[0][0] for d in draws], lambda v: np.interp(v, grid, cdf)).pvalue > 1e-3
+    tv = density.sum() * (grid[1] - grid[0])
+    assert np.mean([d[1] for d in draws]) * tv == pytest.approx(1, rel=0.05)  # tv · (1 / tv) proposals per draft
+    assert not any(d[2] for d in draws)
+
+
+def test_fallback_is_a_draw_from_the_target_and_is_counted():
+    rng = np.random.default_rng(2)
+    p = Paths(np.full((1, 3), 5.0), np.full((1, 3), 0.1), np.zeros(1))
+    token, trials, fallback = residual(p, p, 0.0, rng, 7)  # p = q: nothing is left to draw from
+    assert fallback and trials == 7 and np.abs(token - 5).max() < 1
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_accounts(preset):
+    target, draft = ToyLatents(0, 0.5, 4, 30), ToyLatents(0.1, 0.6, 4, 30)
+    settings = replace(PRESETS[preset], steps=4, gamma=5)
+    rounds = list(speculate(target, draft, "toy", settings, 3))
+    t = totals(rounds, 30)
+    assert t["committed"] == 30 and sorted(d.pos for r in rounds for d in r.cells) == list(range(30))
+    assert t["target_forwards"] == len(rounds)
+    first = round(settings.prefill * 30)
+    assert [d.outcome for r in rounds for d in r.cells][:first] == ["prefill"] * first
+    if preset == "code":  # the number of target calls does not depend on acceptance
+        assert t["target_forwards"] == first + -(-(30 - first) // 5)
+    again = list(speculate(target, draft, "toy", settings, 3))
+    assert all(np.array_equal(a.token, b.token) for r, s in zip(rounds, again, strict=True)
+               for a, b in zip(r.cells, s.cells, strict=True))  # fmt: skip
+
+
+@pytest.mark.parametrize("iterations,calls", [(None, 30), (30, 30), (8, 8), (1, 1)])
+def test_plain_takes_any_number_of_steps(iterations, calls):
+    rounds = list(plain(ToyLatents(0, 0.5, 4, 30), "toy", CSpD(steps=4), 3, iterations))
+    assert len(rounds) == rounds[-1].target_forwards == calls
+    assert sum(len(r.cells) for r in rounds) == 30
+
+
+def test_bad_settings_name_what_is_allowed():
+    for bad, words in [({"factor": "x"}, "unknown factor 'x'; allowed: off, paper, code"),
+                       ({"gamma": 0}, "gamma is '0'; allowed: a whole number from 1"),
+                       ({"verification": ""}, "allowed: sequential, block"),
+                       ({"inner_temperature": 0.5}, "inner_temperature is '0.5'; allowed: a number from 1"),
+                       ({"last_noise": 1}, "last_noise is 1; allowed: true, false")]:  # fmt: skip
+        with pytest.raises(InputError) as error:
+            CSpD(**bad)
+        assert words in str(error.value)
