@@ -10,7 +10,7 @@ and with a temperature of 42 inside. All of that are switches here. Densities ar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -307,7 +307,8 @@ def totals(rounds: list[LatentRound], cells: int) -> dict:
     distances = [d.distance for d in decisions if d.distance is not None]
     return {
         "cells": cells, "committed": len(decisions), "examined": examined, "accepted": accepted,
-        "acceptance_rate": accepted / examined if examined else None, "fallbacks": sum(bool(d.fallback) for d in decisions),
+        "acceptance_rate": accepted / examined if examined else None,
+        "fallbacks": sum(bool(d.fallback) for d in decisions),
         "mean_distance": float(np.mean(distances)) if distances else None,
-        **{k: v for k, v in asdict(last).items() if k in ("target_forwards", "target_rows", "draft_forwards", "head_steps")},
+        **{k: getattr(last, k) for k in ("target_forwards", "target_rows", "draft_forwards", "head_steps")},
     }  # fmt: skip

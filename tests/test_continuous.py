@@ -149,3 +149,50 @@ def test_bad_settings_name_what_is_allowed():
         with pytest.raises(InputError) as error:
             CSpD(**bad)
         assert words in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def tiny_mar():
+    import torch
+
+    from csd.models.latent import MARModel
+    from csd.models.mar import MAR, MARConfig
+    from csd.models.vq import VQConfig, VQModel
+
+    torch.manual_seed(0)  # float64: the first transition divides by sqrt(alpha), which magnifies rounding
+    vq = VQModel(VQConfig(32, 8, 8, (1, 2), (1, 2), 1, 16))
+    pair = []
+    for dim in (32, 16):
+        net = MAR(MARConfig(dim, 1, 1, 4, 1, dim, width=8, grid=4, classes=5, buffer=4))
+        for p in net.parameters():
+            torch.nn.init.normal_(p, std=0.15)
+        pair.append(MARModel(f"tiny-{dim}", net.double(), vq, {"toy": 0, "other": 3}))
+    return pair
+
+
+@pytest.mark.parametrize("guidance", [1.0, 3.0])
+def test_mar_through_the_loop(tiny_mar, guidance):
+    """Every preset on a real MAR: counts, a picture, and drafts of the target itself are all accepted."""
+    target, draft = tiny_mar
+    for preset in PRESETS.values():
+        settings = replace(preset, steps=5, gamma=4, guidance=guidance)
+        rounds = list(speculate(target, draft, "toy", settings, 1))
+        t = totals(rounds, 16)
+        assert t["committed"] == 16 and t["target_forwards"] == len(rounds)
+        assert target.decode(np.stack([d.token for r in rounds for d in r.cells])).shape == (8, 8, 3)
+    same = list(speculate(target, target, "toy", CSpD(steps=5, gamma=4, guidance=guidance), 1))
+    assert totals(same, 16)["acceptance_rate"] == 1
+
+
+def test_batched_contexts_are_the_contexts_of_single_rows(tiny_mar):
+    """Teacher forcing in one forward: row i of the batch equals a forward that knows the first i drafts."""
+    target, rng = tiny_mar[0], np.random.default_rng(0)
+    z, order = rng.standard_normal((16, 8)), rng.permutation(16)
+    known = np.array([[pos in order[: 3 + i] for pos in range(16)] for i in range(4)])
+    wanted = [(i, int(order[3 + i])) for i in range(4)]
+    session = target.open("toy", 2.0, 5, 1.0)
+    together = session.contexts(z, known, wanted).numpy()
+    for i in range(4):
+        alone = session.contexts(z, known[i : i + 1], [(0, wanted[i][1])]).numpy()
+        assert np.abs(together[:, i] - alone[:, 0]).max() < 1e-5
+    assert (session.forwards, session.rows) == (5, 2 * 4 + 4 * 2)

@@ -1,0 +1,82 @@
+"""MAR behind the protocol of continuous decoding: numpy at the boundary, forwards and head steps counted here."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from csd.continuous import Paths
+from csd.errors import choose
+from csd.models.mar import MAR, Diffusion
+from csd.models.vq import VQModel
+
+Array = np.ndarray
+
+
+class MARSession:
+    """A `LatentSession`. Guidance acts on the predicted noise only, with a constant weight; the variance is the labelled
+    row's, as in MAR. A guided forward runs every row twice, once without the label."""
+
+    def __init__(self, model: MAR, class_id: int, guidance: float, steps: int, temperature: float):
+        self._model, self._diffusion, self._guidance = model, Diffusion(steps), guidance
+        self._labels = [class_id] if guidance == 1 else [class_id, -1]
+        self._temperature = temperature
+        self.forwards = self.rows = self.head_steps = 0
+
+    @torch.inference_mode()
+    def contexts(self, latents: Array, known: Array, wanted: list[tuple[int, int]]) -> Tensor:
+        weight = self._model.z_proj.weight
+        rows, times = len(known), len(self._labels)
+        z = torch.as_tensor(latents, dtype=weight.dtype, device=weight.device).expand(times * rows, -1, -1)
+        mask = torch.as_tensor(known, device=weight.device).repeat(times, 1)
+        labels = torch.tensor(self._labels, device=weight.device).repeat_interleave(rows)
+        out = self._model.contexts(labels, z, mask).unflatten(0, (times, rows))
+        self.forwards += 1
+        self.rows += times * rows
+        row, pos = torch.tensor(wanted, device=weight.device).T
+        return out[:, row, pos]
+
+    @torch.inference_mode()
+    def denoise(self, contexts: Tensor, start: Array, noise: Array) -> Paths:
+        times, m, _ = contexts.shape
+        x, eps = torch.as_tensor(start), torch.as_tensor(noise)
+        log_sigma = torch.zeros(m, dtype=torch.float64)
+        for i in reversed(range(self._diffusion.steps)):
+            mean, sigma = self._transition(contexts, x, i, times, m)
+            self.head_steps += 1
+            if i == 0:
+                return Paths(mean.numpy(), sigma.numpy(), log_sigma.numpy())
+            log_sigma = log_sigma + sigma.log().sum(-1)
+            x = mean + sigma * eps[:, self._diffusion.steps - 1 - i]
+        raise AssertionError("a chain has at least one step")
+
+    def _transition(self, contexts: Tensor, x: Tensor, i: int, times: int, m: int) -> tuple[Tensor, Tensor]:
+        fed = x.to(contexts.dtype).to(contexts.device).repeat(times, 1)
+        t = self._diffusion.times[i].to(contexts.device).expand(times * m)
+        out = self._model.diffloss.net(fed, t, contexts.flatten(0, 1)).double().cpu()
+        if times == 2:
+            cond, null = out.chunk(2)
+            eps, free = cond.chunk(2, -1)[0], null.chunk(2, -1)[0]
+            out = torch.cat([free + self._guidance * (eps - free), cond.chunk(2, -1)[1]], -1)
+        return self._diffusion.transition(out, x.double(), i)
+
+
+class MARModel:
+    """A `LatentModel`: a MAR transformer, the tokeniser whose latents it draws, and names for its classes."""
+
+    def __init__(self, name: str, model: MAR, tokenizer: VQModel, labels: dict[str, int]):
+        self.name, self.labels, self._class = name, list(labels), labels
+        self.model, self.tokenizer = model.eval(), tokenizer.eval()
+        self.grid, self.width = (model.cfg.grid,) * 2, model.cfg.width
+
+    def open(self, label: str, guidance: float, steps: int, temperature: float) -> MARSession:
+        choose("label", label, self.labels)
+        return MARSession(self.model, self._class[label], guidance, steps, temperature)
+
+    @torch.inference_mode()
+    def decode(self, latents: Array) -> Array:
+        """Latents float [cells, width], unit variance → picture uint8 [height, width, 3]."""
+        z = torch.as_tensor(latents, dtype=torch.float32).T.reshape(1, self.width, *self.grid) / self.width**0.5
+        x = self.tokenizer.decode_latent(z)[0]
+        return ((x.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
