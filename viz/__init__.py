@@ -1,1 +1,1 @@
-"""Views of a trace. Nothing here calls a model."""
+"""Views of a trace: the live viewer and the charts. Nothing here calls a model or imports torch."""

@@ -50,9 +50,9 @@ def _plain(figure: go.Figure, x: str, y: str) -> go.Figure:
     """A quiet look that works on light and dark pages: no background, thin grid."""
     axis = {"gridcolor": "rgba(128,128,128,.25)", "zeroline": False, "rangemode": "tozero"}
     figure.update_layout(
-        template="none", height=340, margin={"l": 56, "r": 12, "t": 44, "b": 84}, hovermode="closest",
+        template="none", height=360, margin={"l": 56, "r": 12, "t": 44, "b": 116}, hovermode="closest",
         paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"color": "#808080", "size": 13},
-        legend={"orientation": "h", "y": -0.24, "x": 0, "yanchor": "top"},
+        legend={"orientation": "h", "y": -0.36, "x": 0, "yanchor": "top"},
         xaxis={"title": x, **axis}, yaxis={"title": y, **axis},
     )  # fmt: skip
     return figure

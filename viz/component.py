@@ -1,11 +1,12 @@
 """The viewer as a component: a static template, its style and its script, fed one growing string.
 
-No user text ever enters the template (templates are evaluated); the script writes text with textContent only.
+Gradio evaluates templates, so no user text may enter one: everything filled in here is fixed text of this repository, and
+the script writes what comes with the data with textContent only.
 """
 
 from __future__ import annotations
 
-import html
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,56 +18,74 @@ HERE = Path(__file__).parent / "viewer"
 PANELS = 4
 
 
-def _legend() -> str:
-    items = []
-    for key in palette.SHOWN_IN_LEGEND:
-        label, _, _, meaning = palette.OUTCOMES[key]
-        items.append(
-            f'<li><canvas class="glyph" data-outcome="{key}" width="36" height="36" aria-hidden="true"></canvas>'
-            f"<span><b>{html.escape(label)}</b> {html.escape(meaning)}</span></li>"
-        )
-    return "".join(items)
-
-
-def _layers() -> str:
-    return "".join(f'<option value="{k}">{html.escape(v[1])}</option>' for k, v in palette.LAYERS.items())
-
-
-def _definitions() -> str:
-    rows = [(n["label"], n["meaning"]) for n in palette.for_viewer()["numbers"]]
-    rows += [(v[1], v[3]) for v in palette.LAYERS.values()]
-    return "".join(f"<dt>{html.escape(a)}</dt><dd>{html.escape(b)}</dd>" for a, b in rows)
+def viewer(value: str = "", **kw: Any) -> gr.HTML:
+    """The viewer. value: lines made by `viz.live`. Fires `cell` with panel, row, col and pos when a cell is chosen."""
+    return gr.HTML(
+        value,
+        html_template=template(),
+        css_template=_read("viewer.css"),
+        js_on_load=_read("viewer.js"),
+        apply_default_css=False,
+        palette=palette.for_viewer(),
+        **{"elem_id": "viewer", **kw},
+    )
 
 
 def template() -> str:
-    """The static HTML: everything the script fills in exists from the start."""
-    page = (HERE / "template.html").read_text(encoding="utf-8")
-    panel = (HERE / "panel.html").read_text(encoding="utf-8")
-    numbers = "".join(
-        f'<div title="{html.escape(n["meaning"])}"><dt>{html.escape(n["label"])}</dt>'
-        f'<dd data-number="{n["key"]}">n/a</dd></div>'
-        for n in palette.for_viewer()["numbers"]
-    )
-    panels = "".join(panel.replace("@index", str(i)).replace("@numbers", numbers) for i in range(PANELS))
-    for mark, text in (
-        ("@panels", panels),
-        ("@legend", _legend()),
-        ("@layers", _layers()),
-        ("@definitions", _definitions()),
-    ):
+    """The static HTML: every element the script fills exists from the start."""
+    panel = _read("panel.html")
+    for group in palette.NUMBERS:
+        panel = panel.replace(f"@{group}", _numbers(group))
+    page = _read("template.html")
+    for mark, text in {
+        "@panels": "".join(panel.replace("@index", str(i)) for i in range(PANELS)),
+        "@key": _key(),
+        "@legend": _legend(),
+        "@layers": "".join(f'<option value="{k}">{escape(v[1])}</option>' for k, v in palette.LAYERS.items()),
+        "@definitions": _definitions(),
+    }.items():
         page = page.replace(mark, text)
     return page
 
 
-def viewer(value: str = "", **kw: Any) -> gr.HTML:
-    """The viewer. value: lines made by `viz.live`. Fires `cell` with panel, row, col and pos when a cell is clicked."""
-    return gr.HTML(
-        value,
-        html_template=template(),
-        css_template=(HERE / "viewer.css").read_text(encoding="utf-8"),
-        js_on_load=(HERE / "viewer.js").read_text(encoding="utf-8"),
-        apply_default_css=False,
-        palette=palette.for_viewer(),
-        elem_id="viewer",
-        **kw,
+def _read(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def _numbers(group: str) -> str:
+    return "".join(
+        f'<div title="{escape(meaning)}"><dt>{escape(label)}</dt><dd data-number="{key}">n/a</dd></div>'
+        for key, label, meaning in palette.numbers(group)
     )
+
+
+def _signs() -> list[tuple[str, str, str, str]]:
+    """Everything the maps draw, as (outcome or "", its sign, label, meaning)."""
+    glyph = '<canvas class="glyph" data-outcome="{}" width="40" height="40" aria-hidden="true"></canvas>'
+    outcomes = ((key, *palette.OUTCOMES[key]) for key in palette.SHOWN_IN_LEGEND)
+    marks = [("", f'<i class="mark {key}"></i>', *words) for key, words in palette.MARKS.items()]
+    return [(key, glyph.format(key), label, meaning) for key, label, *_, meaning in outcomes] + marks
+
+
+def _key() -> str:
+    """The signs on one line above the maps; an outcome is a button that singles out its cells."""
+    out = ""
+    for key, sign, label, meaning in _signs():
+        tag, extra = ("button", f' type="button" data-outcome="{key}" aria-pressed="false"') if key else ("span", "")
+        out += f'<{tag}{extra} title="{escape(meaning)}">{sign}{escape(label)}</{tag}>'
+    return out
+
+
+def _legend() -> str:
+    """The signs with their meanings, below the maps."""
+    return "".join(f"<li>{sign}<b>{escape(label)}</b> {escape(meaning)}</li>" for _, sign, label, meaning in _signs())
+
+
+def _definitions() -> str:
+    rows = [
+        ("seconds, " * (group == "seconds") + label, meaning)
+        for group in palette.NUMBERS
+        for _, label, meaning in palette.numbers(group)
+    ]
+    rows += [(layer[1], layer[-1]) for layer in palette.LAYERS.values()]
+    return "".join(f"<dt>{escape(term)}</dt><dd>{escape(meaning)}</dd>" for term, meaning in rows)

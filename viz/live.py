@@ -7,30 +7,35 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, is_dataclass
 
-from csd.trace import Event, Footer
+from csd.trace import Event
 
 # Columns of tests that the live maps and cards read; the rest stays in the trace.
 TESTS = ("pos", "x", "origin", "age", "p", "q", "u", "b", "b_exact", "kept", "H", "tv", "eps", "gate", "saturated", "drift",
          "rank_p", "rank_q")  # fmt: skip
-SENT = ("type", "round", "start", "fed", "drafted", "examined", "accepted", "relaxed", "committed", "bonus", "cells",
-        "target_forwards", "target_rows", "draft_forwards", "seconds")  # fmt: skip
+SENT = ("type", "round", "start", "fed", "drafted", "examined", "accepted", "relaxed", "committed", "bonus", "window",
+        "cells", "target_forwards", "target_rows", "draft_forwards", "seconds")  # fmt: skip
 
 
-def stream_header(label: str, seed: int, titles: list[str], recorded: bool = False) -> str:
-    """The first line of a run."""
-    run = {"type": "run", "id": uuid.uuid4().hex, "label": label, "seed": seed, "panels": titles, "recorded": recorded}
-    return json.dumps(run) + "\n"
+def stream_header(label: str, seed: int, titles: Sequence[str], recorded: bool = False) -> str:
+    """The first line of a run. recorded: the whole run follows at once, so the viewer may play it from the start."""
+    run = {"id": uuid.uuid4().hex, "label": label, "seed": seed, "panels": list(titles), "recorded": recorded}
+    return _json({"type": "run"} | run)
 
 
-def line(panel: int, event: Event) -> str:
+def line(panel: int, event: Event | dict) -> str:
     """One event as one line."""
-    raw = asdict(event)
-    if isinstance(event, Footer):
-        raw = {**raw.pop("totals"), **raw}
+    raw = asdict(event) if is_dataclass(event) else dict(event)
+    if raw["type"] == "footer":
+        raw = {**raw.pop("totals", {}), **raw}
     elif raw["type"] == "round":
-        tests = {k: raw["tests"][k] for k in TESTS if k in raw["tests"]}
-        raw = {k: raw[k] for k in SENT} | {"tests": tests}
+        tests = {k: raw["tests"][k] for k in TESTS if k in raw.get("tests", {})}
+        raw = {k: raw[k] for k in SENT if k in raw} | {"tests": tests}
         raw["seconds"] = {k: round(v, 6) for k, v in raw["seconds"].items()}
-    return json.dumps({"panel": panel} | raw, separators=(",", ":"), allow_nan=False) + "\n"
+    return _json({"panel": panel} | raw)
+
+
+def _json(raw: dict) -> str:
+    return json.dumps(raw, separators=(",", ":"), allow_nan=False) + "\n"

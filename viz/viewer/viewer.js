@@ -1,74 +1,98 @@
 // The live map: reads a growing string of JSON lines, keeps every event, and draws the state at one round of one clock.
+//
 // Runs once, when the component is mounted, with `element`, `trigger`, `props` and `watch`. Text is written with
-// textContent only. All view state (time, selection, layer) lives here; the server only appends.
+// textContent only. All view state (time, selection, layer) lives here; the server only appends to the string.
+// Sections: reading, state at the clock, drawing, words, one frame, hands.
 
 const root = element.querySelector('.csd-viewer');
 const $ = (selector, from = root) => from.querySelector(selector);
-const palette = props.palette;
+const { outcomes, layers, ramp: RAMP } = JSON.parse(JSON.stringify(props.palette)); // plain copies: props is a slow proxy
 const slots = [...root.querySelectorAll('.panel')];
 const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
-const view = { text: '', run: null, panels: [], t: 0, playing: false, follow: false, hover: -1, chosen: -1, focus: 0, frame: 0, last: 0, part: '' };
+const FRESH = { text: '', part: '', run: null, panels: [], clock: 0, playing: false, follow: false, hover: -1, chosen: -1, broken: false };
+const view = { ...FRESH, focus: 0, only: '', frame: 0, then: 0, drawn: -1, dirty: true, spoken: 0, said: '' };
 
 // ---- reading ---------------------------------------------------------------------------------------------------------
 
 function read() {
   const text = String(props.value || '');
-  if (!text.startsWith(view.text) || text.length < view.text.length) {
-    Object.assign(view, { text: '', part: '', run: null, panels: [], t: 0, playing: false, hover: -1, chosen: -1 });
-  }
+  const first = view.text === '';
+  if (!text.startsWith(view.text)) Object.assign(view, FRESH, { panels: [] });
   const lines = (view.part + text.slice(view.text.length)).split('\n');
   view.part = lines.pop();
   view.text = text;
-  for (const line of lines) if (line) take(JSON.parse(line));
-  if (view.follow && !view.playing) view.t = head();
-  schedule();
+  for (const line of lines) if (line) takeLine(line);
+  if (first && view.run && !live()) recorded();
+  redraw();
+}
+
+function takeLine(line) {
+  try {
+    take(JSON.parse(line));
+  } catch (error) {
+    view.broken = true;
+    console.error('viewer: a line could not be read', error);
+  }
 }
 
 function take(e) {
-  if (e.type === 'run') {
-    view.run = e;
-    view.panels = e.panels.map((title) => ({ title, rounds: [], pictures: [], cells: [], sums: [], header: null, footer: null }));
-    view.follow = !e.recorded || calm;
-    view.playing = e.recorded && !calm;
-    view.last = performance.now();
-    return;
-  }
+  if (e.type === 'run') return takeRun(e);
   const p = view.panels[e.panel];
   if (!p) return;
   if (e.type === 'header') p.header = e;
   if (e.type === 'round') takeRound(p, e);
   if (e.type === 'picture') takePicture(p, e);
-  if (e.type === 'footer') p.footer = e;
+  if (e.type === 'footer') p.footer = { ...e.totals, ...e };
+}
+
+function takeRun(e) {
+  const title = (t) => (typeof t === 'string' ? t : t.title || t.name || '');
+  const panels = e.panels.slice(0, slots.length).map((t) => (
+    { title: title(t), header: null, footer: null, rounds: [], sums: [], cells: [], pictures: [], peaks: {}, longest: 1 }));
+  Object.assign(view, { run: e, panels, clock: 0, follow: true, playing: false, hover: -1, chosen: -1 });
+  if (e.recorded) recorded();
+}
+
+function recorded() { // a whole run is here at once: play it, or, where motion is not wanted, rest at its end
+  view.run.recorded = true;
+  Object.assign(view, { follow: calm, playing: !calm, clock: 0, then: performance.now() });
 }
 
 function takeRound(p, e) {
-  const tests = e.tests.pos || [];
-  e.cells.pos.forEach((pos, i) => {
-    const cell = { pos, round: e.round, token: e.cells.token[i], outcome: e.cells.outcome[i] };
-    for (const key of ['H', 'drift', 'age']) cell[key] = e.cells[key] ? e.cells[key][i] : null;
-    cell.surprise = e.cells.logp && e.cells.logp[i] !== null ? -e.cells.logp[i] : null;
-    const j = tests.indexOf(pos);
-    if (j >= 0) cell.test = Object.fromEntries(Object.keys(e.tests).map((k) => [k, e.tests[k][j]]));
+  const tests = e.tests || {}, tested = tests.pos || [], columns = e.cells;
+  const value = (key, i) => (columns[key] ? columns[key][i] : null);
+  columns.pos.forEach((pos, i) => {
+    const logp = value('logp', i), j = tested.indexOf(pos);
+    const cell = {
+      pos, round: e.round, token: columns.token[i], outcome: columns.outcome[i], H: value('H', i), drift: value('drift', i),
+      age: value('age', i), surprise: logp === null ? null : -logp,
+    };
+    if (j >= 0) cell.test = Object.fromEntries(Object.keys(tests).map((k) => [k, tests[k][j]]));
     p.cells[pos] = cell;
+    for (const key in layers) p.peaks[key] = Math.max(p.peaks[key] || 0, layerValue(cell, key) || 0);
   });
-  const before = p.sums[p.sums.length - 1];
-  const add = (key, value) => (before ? before[key] : 0) + value;
-  const s = e.seconds;
-  const drift = e.cells.drift ? e.cells.drift.reduce((a, b) => a + b, 0) : NaN;
-  p.sums.push({
-    committed: add('committed', e.committed), examined: add('examined', e.examined), accepted: add('accepted', e.accepted),
-    relaxed: add('relaxed', e.relaxed), drift: add('drift', drift), seconds_draft: add('seconds_draft', s.draft),
-    seconds_target: add('seconds_target', s.target), seconds_verify: add('seconds_verify', s.verify),
-    seconds_record: add('seconds_record', s.record), target_forwards: e.target_forwards, target_rows: e.target_rows,
-    draft_forwards: e.draft_forwards,
-  });
+  p.longest = Math.max(p.longest, e.committed);
+  p.sums.push(addUp(p.sums[p.sums.length - 1], e));
   p.rounds.push(e);
+}
+
+function addUp(before, e) { // totals after a round; a quantity that was not recorded stays null
+  const sum = { target_forwards: e.target_forwards, target_rows: e.target_rows, draft_forwards: e.draft_forwards };
+  const drift = e.cells.drift ? e.cells.drift.reduce((a, b) => a + b, 0) : null;
+  const relaxed = e.relaxed === undefined ? e.cells.outcome.filter((o) => o === 'relaxed').length : e.relaxed;
+  const parts = { committed: e.committed, examined: e.examined, accepted: e.accepted, relaxed, drift };
+  for (const key of ['draft', 'target', 'verify', 'record']) parts['seconds_' + key] = e.seconds ? e.seconds[key] : null;
+  for (const key in parts) {
+    const known = typeof parts[key] === 'number' && (!before || before[key] !== null);
+    sum[key] = known ? (before ? before[key] : 0) + parts[key] : null;
+  }
+  return sum;
 }
 
 function takePicture(p, e) {
   if (!/^data:image\/(webp|png);base64,[A-Za-z0-9+/=]+$/.test(e.data)) return;
   const image = new Image();
-  image.onload = schedule;
+  image.onload = redraw;
   image.src = e.data;
   p.pictures.push({ cells: e.cells, round: e.round, image });
 }
@@ -76,307 +100,542 @@ function takePicture(p, e) {
 // ---- state at the clock -----------------------------------------------------------------------------------------------
 
 const head = () => Math.max(0, ...view.panels.map((p) => p.rounds.length));
-const done = (p) => Math.min(Math.floor(view.t), p.rounds.length); // rounds of this panel that have happened
+const step = () => Math.floor(view.clock);
+const live = () => Boolean(view.run) && !view.run.recorded && view.panels.some((p) => !p.footer);
+const done = (p) => Math.min(step(), p.rounds.length); // rounds of this panel that have happened
+const over = (p) => Boolean(p.footer) && done(p) >= p.rounds.length;
 const settled = (p) => (done(p) ? p.sums[done(p) - 1].committed : 0);
-const live = () => view.run && !view.run.recorded && view.panels.some((p) => !p.footer);
 const selected = () => (view.hover >= 0 ? view.hover : view.chosen);
+const colour = (outcome) => outcomes[outcome][root.dataset.theme];
 
 function layerValue(cell, key) {
-  const from = palette.layers[key].from;
-  const value = from === 'cells' ? cell[key] : cell.test && cell.test[key];
+  const value = layers[key].from === 'cells' ? cell[key] : cell.test && cell.test[key];
   return typeof value === 'number' && isFinite(value) ? value : null;
 }
 
-function layerRange(key) {
-  let high = 0;
-  for (const p of view.panels) for (const c of p.cells) if (c) high = Math.max(high, layerValue(c, key) || 0);
-  return key === 'tv' || key === 'b' ? 1 : high;
+function layerTop(key) { // one scale for all panels and all times, so that colours can be compared
+  return layers[key].top || Math.max(0, ...view.panels.map((p) => p.peaks[key] || 0));
+}
+
+function shortName(p) { // SJD; numbered where two panels run the same method
+  const name = (q) => (q.header ? q.header.method.toUpperCase() : q.title);
+  const same = view.panels.filter((q) => name(q) === name(p));
+  return name(p) + (same.length > 1 ? ' ' + (same.indexOf(p) + 1) : '');
 }
 
 // ---- drawing ----------------------------------------------------------------------------------------------------------
 
-const RAMP = ['#00224e', '#123570', '#3b496c', '#575d6d', '#707173', '#8a8678', '#a59c74', '#c3b369', '#e1cc55', '#fee838']; // cividis
-
-function ramp(x) {
-  const at = Math.max(0, Math.min(1, x)) * (RAMP.length - 1);
-  const i = Math.min(RAMP.length - 2, Math.floor(at));
+function rampColour(x) {
+  const at = Math.max(0, Math.min(1, x)) * (RAMP.length - 1), i = Math.min(RAMP.length - 2, Math.floor(at));
   const [a, b] = [RAMP[i], RAMP[i + 1]].map((h) => [1, 3, 5].map((k) => parseInt(h.slice(k, k + 2), 16)));
   return 'rgb(' + a.map((v, k) => Math.round(v + (b[k] - v) * (at - i))).join(',') + ')';
 }
 
-function fit(canvas) {
-  const size = Math.max(16, Math.round(canvas.clientWidth * devicePixelRatio));
-  if (canvas.width !== size || canvas.height !== size) canvas.width = canvas.height = size;
-  return canvas.getContext('2d');
+function fit(canvas) { // a clean canvas with one pixel per pixel of the screen
+  const width = Math.max(1, Math.round(canvas.clientWidth * devicePixelRatio));
+  const height = Math.max(1, Math.round(canvas.clientHeight * devicePixelRatio));
+  const g = canvas.getContext('2d');
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+  g.clearRect(0, 0, width, height);
+  return g;
 }
 
-function glyph(g, shape, x, y, r, colour, halo) {
-  const path = new Path2D();
-  if (shape === 'dot') path.arc(x, y, r * 0.55, 0, 7);
-  if (shape === 'square') path.rect(x - r * 0.6, y - r * 0.6, r * 1.2, r * 1.2);
-  if (shape === 'bar') path.rect(x - r * 0.7, y - r * 0.22, r * 1.4, r * 0.44);
-  if (shape === 'triangle') { path.moveTo(x, y - r); path.lineTo(x + r * 0.95, y + r * 0.75); path.lineTo(x - r * 0.95, y + r * 0.75); path.closePath(); }
-  const lines = new Path2D();
-  if (shape === 'cross') { lines.moveTo(x - r * 0.75, y - r * 0.75); lines.lineTo(x + r * 0.75, y + r * 0.75); lines.moveTo(x + r * 0.75, y - r * 0.75); lines.lineTo(x - r * 0.75, y + r * 0.75); }
-  if (shape === 'plus') { lines.moveTo(x - r, y); lines.lineTo(x + r, y); lines.moveTo(x, y - r); lines.lineTo(x, y + r); }
-  g.lineWidth = r * 0.3; g.strokeStyle = halo; g.stroke(path);
-  g.fillStyle = colour; g.fill(path);
-  g.lineCap = 'round';
-  g.lineWidth = r * 0.95; g.stroke(lines);
-  g.lineWidth = r * 0.55; g.strokeStyle = colour; g.stroke(lines);
-}
-
-function hatch(g, x, y, w, colour) {
-  g.save(); g.beginPath(); g.rect(x, y, w, w); g.clip();
-  g.strokeStyle = colour; g.lineWidth = Math.max(1, w / 16); g.globalAlpha = 0.55; g.beginPath();
-  for (let k = -1; k < 2; k += 0.5) { g.moveTo(x + k * w, y + w); g.lineTo(x + (k + 1) * w, y); }
-  g.stroke(); g.restore();
-}
-
-function colours() {
-  const style = getComputedStyle(root);
-  return { text: style.color, line: style.getPropertyValue('--line').trim() || '#888', quiet: style.getPropertyValue('--quiet').trim() || '#888' };
-}
-
-function frameCells(g, p, w, ink) {
+function board(canvas, p) { // a canvas as a grid of cells with whole-pixel edges
   const [rows, columns] = p.header.grid;
-  g.strokeStyle = ink.line; g.lineWidth = 1; g.strokeRect(0.5, 0.5, columns * w - 1, rows * w - 1);
-  const r = p.rounds[done(p) - 1];
-  const waiting = done(p) < p.rounds.length || !p.footer; // drafts of a finished picture are of no interest
-  if (r && waiting) { // the drafts of the last round, dashed
-    g.save(); g.strokeStyle = ink.quiet; g.setLineDash([w / 5, w / 8]); g.lineWidth = Math.max(1, w / 16);
-    for (let i = 0; i < r.drafted; i++) { const pos = r.start + i; g.strokeRect((pos % columns) * w + 1.5, Math.floor(pos / columns) * w + 1.5, w - 3, w - 3); }
-    g.restore();
+  canvas.style.aspectRatio = columns + ' / ' + rows;
+  const g = fit(canvas), w = canvas.width / columns, h = canvas.height / rows;
+  const x = (column) => Math.round(column * w), y = (row) => Math.round(row * h);
+  const box = (pos) => {
+    const c = pos % columns, r = Math.floor(pos / columns);
+    return [x(c), y(r), x(c + 1) - x(c), y(r + 1) - y(r)];
+  };
+  return { g, w, rows, columns, box, dpr: devicePixelRatio };
+}
+
+const SHAPES = { // strokes and fills in a square from -1 to 1
+  dot: (path) => path.arc(0, 0, 0.42, 0, 7),
+  square: (path) => path.rect(-0.6, -0.6, 1.2, 1.2),
+  bar: (path) => path.rect(-0.75, -0.2, 1.5, 0.4),
+  triangle: (path) => { path.moveTo(0, -0.95); path.lineTo(0.95, 0.75); path.lineTo(-0.95, 0.75); path.closePath(); },
+  cross: (path) => { path.moveTo(-0.7, -0.7); path.lineTo(0.7, 0.7); path.moveTo(0.7, -0.7); path.lineTo(-0.7, 0.7); },
+  plus: (path) => { path.moveTo(-0.9, 0); path.lineTo(0.9, 0); path.moveTo(0, -0.9); path.lineTo(0, 0.9); },
+};
+
+function drawGlyph(g, outcome, x, y, r) {
+  const { shape } = outcomes[outcome], path = new Path2D(), halo = root.dataset.theme === 'dark' ? '#16171a' : '#ffffff';
+  SHAPES[shape](path);
+  const thin = shape === 'cross' || shape === 'plus';
+  g.save();
+  g.translate(x, y);
+  g.scale(r, r);
+  g.lineCap = g.lineJoin = 'round';
+  g.lineWidth = thin ? 0.85 : 0.45;
+  g.strokeStyle = halo;
+  g.stroke(path);
+  g.lineWidth = 0.46;
+  g.strokeStyle = g.fillStyle = colour(outcome);
+  if (thin) g.stroke(path); else g.fill(path);
+  g.restore();
+}
+
+const stamps = new Map(); // a tinted cell with its glyph, drawn once per outcome, size and theme
+
+function stamp(outcome, width, height) {
+  const key = [outcome, width, height, root.dataset.theme].join();
+  if (!stamps.has(key)) {
+    if (stamps.size > 200) stamps.clear();
+    const canvas = Object.assign(document.createElement('canvas'), { width, height }), g = canvas.getContext('2d');
+    g.globalAlpha = outcome === 'exact' ? 0.3 : 0.5; // most cells are plainly accepted: let the picture show through
+    g.fillStyle = colour(outcome);
+    g.fillRect(0, 0, width, height);
+    g.globalAlpha = 1;
+    drawGlyph(g, outcome, width / 2, height / 2, Math.min(width, height) * 0.31);
+    stamps.set(key, canvas);
   }
-  if (r) { // what the last round settled, boxed
-    g.strokeStyle = ink.text; g.lineWidth = Math.max(1.5, w / 12);
-    for (const pos of r.cells.pos) g.strokeRect((pos % columns) * w + 1, Math.floor(pos / columns) * w + 1, w - 2, w - 2);
+  return stamps.get(key);
+}
+
+function hatch(g, [x, y, w, h], ink) { // the look of "not applicable"
+  g.save();
+  g.beginPath(); g.rect(x, y, w, h); g.clip();
+  g.strokeStyle = ink.faint;
+  g.lineWidth = Math.max(1, w / 18);
+  g.beginPath();
+  for (let k = -1; k < 1; k += 1 / 3) { g.moveTo(x + k * w, y + h); g.lineTo(x + k * w + h, y); }
+  g.stroke();
+  g.restore();
+}
+
+function outline(b, from, to, inset) { // the border of a run of cells in reading order, as one path
+  const path = new Path2D();
+  for (let pos = from; pos < to; pos++) {
+    const [x, y, w, h] = b.box(pos), c = pos % b.columns;
+    const l = x + inset, t = y + inset, r = x + w - inset, d = y + h - inset;
+    if (pos - b.columns < from) { path.moveTo(x, t); path.lineTo(x + w, t); }
+    if (pos + b.columns >= to) { path.moveTo(x, d); path.lineTo(x + w, d); }
+    if (c === 0 || pos === from) { path.moveTo(l, y); path.lineTo(l, y + h); }
+    if (c === b.columns - 1 || pos === to - 1) { path.moveTo(r, y); path.lineTo(r, y + h); }
   }
-  const s = selected();
-  if (s >= 0 && s < rows * columns) {
-    const x = (s % columns) * w, y = Math.floor(s / columns) * w;
-    g.lineWidth = Math.max(3, w / 5); g.strokeStyle = '#fff'; g.strokeRect(x, y, w, w);
-    g.lineWidth = Math.max(1.5, w / 10); g.strokeStyle = '#111'; g.strokeRect(x, y, w, w);
+  return path;
+}
+
+function drawLines(b, p, ink) { // drafts of the last round dashed, what it settled solid, the selected cell on top
+  const { g, dpr } = b, cells = b.rows * b.columns, r = p.rounds[done(p) - 1], s = selected();
+  if (r && !over(p)) {
+    g.strokeStyle = ink.text;
+    g.lineWidth = 1.25 * dpr;
+    g.setLineDash([3 * dpr, 2.5 * dpr]);
+    g.stroke(outline(b, r.start + r.committed, Math.min(cells, r.start + r.drafted), dpr));
+    g.setLineDash([]);
+    g.lineWidth = 4 * dpr; g.strokeStyle = ink.page;
+    g.stroke(outline(b, r.start, r.start + r.committed, dpr));
+    g.lineWidth = 2 * dpr; g.strokeStyle = ink.text;
+    g.stroke(outline(b, r.start, r.start + r.committed, dpr));
   }
+  if (s >= 0 && s < cells) {
+    const [x, y, w, h] = b.box(s);
+    g.lineWidth = 5 * dpr; g.strokeStyle = '#ffffff'; g.strokeRect(x, y, w, h);
+    g.lineWidth = 2.5 * dpr; g.strokeStyle = '#111111'; g.strokeRect(x, y, w, h);
+  }
+}
+
+function picturesAt(p, n) { // the picture of this moment and, for cells it does not know yet, the next one that does
+  const ready = p.pictures.filter((q) => q.image.complete && q.image.naturalWidth);
+  const now = ready.filter((q) => q.round < done(p)).pop();
+  return [now, ready.find((q) => q.cells >= n)].filter(Boolean);
 }
 
 function drawPicture(slot, p, ink) {
-  const g = fit($('.picture', slot)), size = g.canvas.width, columns = p.header.grid[1], w = size / columns, n = settled(p);
-  g.clearRect(0, 0, size, size);
-  let known = null;
-  for (const q of p.pictures) if (q.round < done(p) && q.image.complete) known = q;
-  if (known) { g.imageSmoothingEnabled = false; g.drawImage(known.image, 0, 0, size, size); }
-  const alpha = $('.opacity').value / 100;
-  for (let pos = 0; pos < p.header.cells; pos++) {
-    const x = (pos % columns) * w, y = Math.floor(pos / columns) * w, cell = p.cells[pos];
-    if (pos >= n) { g.clearRect(x, y, w + 1, w + 1); continue; }
-    const o = palette.outcomes[cell.outcome];
-    if (!known || pos >= known.cells) { g.clearRect(x, y, w + 1, w + 1); g.globalAlpha = 0.25; g.fillStyle = ink.quiet; g.fillRect(x, y, w, w); }
-    if (!alpha) { g.globalAlpha = 1; continue; }
-    g.globalAlpha = alpha * 0.55; g.fillStyle = o.colour; g.fillRect(x, y, w, w);
-    g.globalAlpha = Math.min(1, alpha * 1.6);
-    glyph(g, o.shape, x + w / 2, y + w / 2, w * 0.3, o.colour, 'rgba(255,255,255,.9)');
+  const b = board($('.picture', slot), p), { g } = b, n = settled(p), alpha = $('.opacity').value / 100;
+  const pictures = picturesAt(p, n);
+  g.imageSmoothingEnabled = false;
+  for (let pos = 0; pos < n; pos++) {
+    const box = b.box(pos), source = pictures.find((q) => pos < q.cells), { outcome } = p.cells[pos];
+    if (source) copyCell(b, source.image, pos, box);
+    else { g.fillStyle = ink.faint; g.fillRect(...box); }
+    g.globalAlpha = view.only && view.only !== outcome ? alpha * 0.12 : alpha;
+    if (alpha) g.drawImage(stamp(outcome, box[2], box[3]), box[0], box[1]);
     g.globalAlpha = 1;
   }
-  g.globalAlpha = 1;
-  frameCells(g, p, w, ink);
+  drawLines(b, p, ink);
 }
 
-function drawLayer(slot, p, ink, key, high) {
-  const g = fit($('.layer-map', slot)), size = g.canvas.width, columns = p.header.grid[1], w = size / columns, n = settled(p);
-  g.clearRect(0, 0, size, size);
+function copyCell(b, image, pos, box) {
+  const w = image.naturalWidth / b.columns, h = image.naturalHeight / b.rows;
+  b.g.drawImage(image, (pos % b.columns) * w, Math.floor(pos / b.columns) * h, w, h, ...box);
+}
+
+function drawLayer(slot, p, ink, key) {
+  const b = board($('.layer-map', slot), p), top = layerTop(key), n = settled(p);
+  const share = layers[key].scale === 'log' ? (v) => Math.log1p(v) / Math.log1p(top) : (v) => v / top;
   for (let pos = 0; pos < n; pos++) {
-    const x = (pos % columns) * w, y = Math.floor(pos / columns) * w, value = layerValue(p.cells[pos], key);
-    if (value === null) { hatch(g, x, y, w, ink.quiet); continue; }
-    g.fillStyle = ramp(high > 0 ? value / high : 0);
-    g.fillRect(x, y, Math.ceil(w), Math.ceil(w));
+    const value = layerValue(p.cells[pos], key), box = b.box(pos);
+    if (value === null) { hatch(b.g, box, ink); continue; }
+    b.g.fillStyle = rampColour(top > 0 ? share(value) : 0);
+    b.g.fillRect(...box);
   }
-  frameCells(g, p, w, ink);
+  drawLines(b, p, ink);
+}
+
+function drawStrip(slot, p) { // a column per round, as high as the cells it settled, in the colours of their outcomes
+  const g = fit($('.strip', slot)), { width, height } = g.canvas, w = width / Math.max(1, head());
+  const unit = height / Math.max(...view.panels.map((q) => q.longest)), level = (k) => height - Math.round(k * unit);
+  p.rounds.forEach((r, i) => {
+    const x = Math.round(i * w), thick = Math.max(1, Math.round((i + 1) * w) - x - (w > 3 ? devicePixelRatio : 0));
+    g.globalAlpha = i < done(p) ? 1 : 0.22;
+    r.cells.outcome.forEach((o, k) => {
+      g.fillStyle = colour(o);
+      g.fillRect(x, level(k + 1), thick, level(k) - level(k + 1));
+    });
+  });
+  g.globalAlpha = 1;
+}
+
+function drawRamp(canvas) {
+  const g = fit(canvas), { width, height } = canvas;
+  for (let x = 0; x < width; x++) { g.fillStyle = rampColour(x / (width - 1)); g.fillRect(x, 0, 1, height); }
+}
+
+function inks() {
+  const style = getComputedStyle(root), get = (name) => style.getPropertyValue(name).trim();
+  return { text: get('--ink'), page: get('--page'), faint: get('--faint') };
 }
 
 // ---- words ------------------------------------------------------------------------------------------------------------
 
-const short = (v, digits = 2) => (v === null || v === undefined ? 'n/a' : Math.abs(v) >= 1e-9 && Math.abs(v) < 0.001 ? v.toExponential(1) : v.toFixed(Math.abs(v) < 1e-9 ? 0 : digits));
+function write(node, text) { // only when it changes: cheap, and quiet for screen readers
+  if (node.textContent !== text) node.textContent = text;
+}
 
-function reason(p, pos) {
-  if (pos < 0) return 'Point at a cell, or choose one with the arrow keys, to read its decision.';
-  const columns = p.header.grid[1], place = 'row ' + Math.floor(pos / columns) + ', column ' + (pos % columns);
-  const cell = pos < settled(p) ? p.cells[pos] : null;
-  if (!cell) return place + ': not settled yet.';
-  const o = palette.outcomes[cell.outcome], t = cell.test;
-  const opening = place + ': ' + o.label + ' in round ' + cell.round + '. Token ' + cell.token + ', H(p) = ' + short(cell.H) + ' nats.';
-  if (!t) return opening + '\n' + o.meaning;
-  const ratio = t.p / t.q;
-  let sum = 'p/q = ' + short(t.p, 4) + ' / ' + short(t.q, 4) + ' = ' + short(ratio);
-  if (t.eps !== undefined) sum += t.gate ? ', plus bonus ' + short(t.eps) + ' (TV ' + short(t.tv) + ' < δ)' : ', no bonus: TV ' + short(t.tv) + ' ≥ δ';
-  sum += ', so b = ' + short(t.b) + '.';
-  const verdict = 'u = ' + short(t.u, 3) + (t.kept ? ' < b: kept.' : ' ≥ b: rejected.');
-  const strict = t.kept && t.u >= t.b_exact ? ' The exact rule would have rejected it (u ≥ ' + short(t.b_exact) + ').' : '';
-  const other = t.kept ? '' : ' Draft ' + t.x + ' gave way to token ' + cell.token + '.';
-  return opening + '\n' + sum + '\n' + verdict + strict + other + '\nTV(p, q) = ' + short(t.tv) + ', drift ' + short(t.drift, 3) + ', rank of the draft in p: ' + t.rank_p + '.';
+function number(v, digits = 2) { // "n/a" is never zero, and small is not zero either
+  if (typeof v !== 'number' || !isFinite(v)) return 'n/a';
+  if (v === 0 || Math.abs(v) < 1e-12) return '0'; // rounding noise of sums that are zero
+  return Math.abs(v) < 0.5 * 10 ** -digits ? v.toExponential(1).replace('e-', 'e−') : v.toFixed(digits);
+}
+
+const ORIGINS = { previous: 'previous round', fill: 'uniform fill', model: 'draft model' };
+
+function place(p, pos) {
+  const columns = p.header.grid[1];
+  return 'row ' + Math.floor(pos / columns) + ', column ' + (pos % columns);
+}
+
+function verdict(t, token) { // the arithmetic of one decision
+  const ratio = t.q > 0 ? t.p / t.q : null;
+  let sum = 'p/q = ' + number(ratio);
+  if (t.gate === true) sum += ' + bonus ' + number(t.eps) + (t.saturated ? ' (enough alone)' : '');
+  if (t.gate === false) sum += ', no bonus (gate closed)';
+  sum += ' → b = ' + number(t.b) + '; u = ' + number(t.u, 3) + (t.kept ? ' < b: kept' : ' ≥ b: rejected, and ' + token + ' drawn from the residual law');
+  if (t.kept && t.u >= t.b_exact) sum += '. The exact rule would have rejected it: u ≥ ' + number(t.b_exact);
+  return sum + '.';
+}
+
+function facts(p, cell) {
+  const t = cell.test, H = ['H(p)', number(cell.H) + ' nats'], drift = ['drift', number(cell.drift, 3)], token = ['token', cell.token];
+  if (!t) return [token, ['−log p(token)', number(cell.surprise)], H, drift];
+  const age = typeof t.age === 'number' ? t.age + (t.age === 1 ? ' round' : ' rounds') : 'n/a';
+  const gate = (t.gate ? 'open: TV < ' : 'closed: TV ≥ ') + (p.header.knobs.delta ?? 'δ');
+  return [
+    ['draft x', t.x], ['from', ORIGINS[t.origin] || 'n/a'], ['draft age', age],
+    ['p(x)', number(t.p, 4)], ['q(x)', number(t.q, 4)], ['rank of x in p', number(t.rank_p, 0)],
+    H, ['TV(p, q)', number(t.tv)], ['gate', typeof t.gate === 'boolean' ? gate : 'n/a'], drift, token,
+  ];
+}
+
+function waiting(p, pos) { // a draft of the last round at a cell that is not settled
+  const r = p.rounds[done(p) - 1], i = r ? pos - r.start : -1;
+  return r && r.window && i >= 0 && i < r.drafted ? 'Draft ' + r.window[i] + ' of round ' + (r.round + 1) + ' was not settled.' : '';
+}
+
+function writeCard(slot, p) { // the chosen cell; with none chosen, the last decision before the clock
+  const last = selected() < 0, pos = last ? settled(p) - 1 : selected();
+  const card = $('.card', slot), cell = pos >= 0 && pos < settled(p) ? p.cells[pos] : null;
+  const stampOf = [view.run.id, pos, last, cell ? 1 : done(p), root.dataset.theme].join();
+  if (card.dataset.stamp === stampOf) return;
+  card.dataset.stamp = stampOf;
+  const t = cell && cell.test, o = cell && outcomes[cell.outcome];
+  card.style.borderColor = cell ? colour(cell.outcome) : '';
+  const where = (last && cell ? 'last settled: ' : '') + (pos < 0 ? 'Nothing settled yet' : place(p, pos) + (cell ? ': ' + o.label + ', round ' + (cell.round + 1) : ': not settled yet'));
+  write($('.where', card), where);
+  const meaning = !cell ? waiting(p, pos) : t ? '' : o.meaning;
+  write($('.hint', card), meaning + (last ? ' Point at a cell, or walk with the arrow keys, to read another.' : ''));
+  write($('.verdict', card), t ? verdict(t, cell.token) : '');
+  writeGauge($('.gauge', card), t);
+  $('.facts', card).replaceChildren(...(cell ? facts(p, cell) : []).map(([term, value]) => {
+    const row = document.createElement('div');
+    row.appendChild(document.createElement('dt')).textContent = term;
+    row.appendChild(document.createElement('dd')).textContent = value;
+    return row;
+  }));
+}
+
+function writeGauge(gauge, t) { // the interval from 0 to 1: b of the exact rule, what relaxation adds, and the draw u
+  gauge.hidden = !t;
+  if (!t) return;
+  const strict = Math.min(1, t.b_exact ?? t.b), percent = (v) => 100 * v + '%';
+  $('.strict', gauge).style.width = percent(strict);
+  $('.extra', gauge).style.left = percent(strict);
+  $('.extra', gauge).style.width = percent(Math.max(0, t.b - strict));
+  $('.draw', gauge).style.left = percent(t.u);
+  gauge.title = 'From 0 to 1. Solid: b of the exact rule. Hatched: what relaxation adds. Line: the draw u.';
 }
 
 function writeNumbers(slot, p) {
   const s = done(p) ? p.sums[done(p) - 1] : null;
-  const own = s && { ...s, acceptance_rate: s.examined ? s.accepted / s.examined : null, tokens_per_forward: s.committed / s.target_forwards, seconds_model: s.seconds_draft + s.seconds_target };
-  for (const dd of slot.querySelectorAll('[data-number]')) {
-    const key = dd.dataset.number, v = own ? own[key] : null;
-    let text = v === null || v === undefined || Number.isNaN(v) ? 'n/a' : String(v);
-    if (own && key === 'committed') text = v + ' of ' + p.header.cells;
-    else if (own && key === 'acceptance_rate' && v !== null) text = (100 * v).toFixed(0) + ' %';
-    else if (own && ['tokens_per_forward', 'drift'].includes(key) && !Number.isNaN(v)) text = v.toFixed(2);
-    else if (own && key.startsWith('seconds')) text = v.toFixed(3) + ' s';
-    if (own && !own.examined && ['examined', 'accepted', 'acceptance_rate', 'relaxed'].includes(key)) text = 'n/a';
-    dd.textContent = text;
-  }
+  const own = s && {
+    ...s, acceptance_rate: s.examined ? s.accepted / s.examined : null,
+    tokens_per_forward: s.target_forwards ? s.committed / s.target_forwards : null,
+    seconds_model: s.seconds_draft === null || s.seconds_target === null ? null : s.seconds_draft + s.seconds_target,
+  };
+  for (const dd of slot.querySelectorAll('[data-number]')) write(dd, own ? figure(dd.dataset.number, own, p) : 'n/a');
+}
+
+function figure(key, own, p) { // one number as text; a method without drafts has no acceptance at all
+  const v = own[key];
+  if (p.header.drafter === 'none' && ['examined', 'accepted', 'acceptance_rate', 'relaxed'].includes(key)) return 'n/a';
+  if (key === 'committed') return v + ' of ' + p.header.cells;
+  if (key === 'acceptance_rate') return typeof v === 'number' ? (100 * v).toFixed(0) + ' %' : 'n/a';
+  if (key.startsWith('seconds')) return number(v, 3) + (typeof v === 'number' ? ' s' : '');
+  return number(v, Number.isInteger(v) && key !== 'tokens_per_forward' ? 0 : 2);
 }
 
 function statusLine() {
+  if (view.broken) return ['error', 'A line of this run could not be read. What was read before it is shown.'];
   if (!view.run) return ['empty', 'Nothing to show yet. Press Generate.'];
   const failed = view.panels.find((p) => p.footer && p.footer.status === 'error');
   if (failed) return ['error', failed.title + ' failed: ' + (failed.footer.message || 'no reason recorded')];
   const words = view.panels.map((p) => {
-    const end = p.footer && done(p) >= p.rounds.length;
-    if (end && p.footer.status === 'stopped') return p.title + ': stopped at cell ' + p.footer.committed + ' of ' + p.footer.cells;
-    return p.title + ': ' + settled(p) + ' of ' + (p.header ? p.header.cells : '?') + ' cells';
+    if (over(p) && p.footer.status === 'stopped') return shortName(p) + ' stopped at cell ' + settled(p) + ' of ' + p.header.cells;
+    return p.header ? shortName(p) + ' ' + settled(p) + ' of ' + p.header.cells + ' cells' : shortName(p) + ' waiting';
   });
+  const what = (view.run.recorded ? 'Recorded run, ' : '') + view.run.label + ', seed ' + view.run.seed;
+  const when = head() ? 'round ' + step() : 'waiting for the first round';
   const stopped = view.panels.some((p) => p.footer && p.footer.status === 'stopped');
-  const what = (view.run.recorded ? 'Recorded run, ' : '') + view.run.label + ', seed ' + view.run.seed + '. ';
-  return [live() ? 'live' : stopped ? 'stopped' : 'done', what + words.join(' · ')];
+  return [live() ? 'live' : stopped ? 'stopped' : 'done', [what, when, ...words].join(' · ')];
+}
+
+function say(words, status) { // the spoken twin of the status line: at ends at once, else every few seconds
+  const now = performance.now();
+  if (words === view.said || (view.said && status === 'live' && now - view.spoken < 5000) || view.playing) return;
+  Object.assign(view, { said: words, spoken: now });
+  write($('.spoken'), words);
 }
 
 // ---- one frame --------------------------------------------------------------------------------------------------------
 
-function schedule() {
-  if (!view.frame) view.frame = requestAnimationFrame(draw);
+function redraw() {
+  view.dirty = true;
+  schedule();
 }
 
-function advance() {
-  const now = performance.now();
+function schedule() {
+  if (!view.frame) view.frame = requestAnimationFrame(tick);
+}
+
+function tick(now) {
+  view.frame = 0;
+  if (!root.isConnected) return;
+  const passed = Math.min(0.25, Math.max(0, (now - view.then) / 1000)); // a hidden tab does not jump on return
+  view.then = now;
   if (view.playing) {
-    view.t = Math.min(head(), view.t + ((now - view.last) / 1000) * Number($('.rate').value));
-    if (view.t >= head() && !live()) view.playing = false;
-    schedule();
-  }
-  view.last = now;
+    view.clock = Math.min(head(), view.clock + passed * Number($('.rate').value));
+    if (view.clock >= head()) Object.assign(view, { playing: false, follow: live(), dirty: true }); // caught up
+  } else if (view.follow) view.clock = head();
+  if (view.dirty || view.drawn !== step()) draw();
+  if (view.playing) schedule();
 }
 
 function draw() {
-  view.frame = 0;
-  if (!root.isConnected) return;
-  advance();
-  const ink = colours(), key = $('.layer').value, layer = palette.layers[key], high = layerRange(key);
+  Object.assign(view, { dirty: false, drawn: step() });
+  root.dataset.theme = document.body.classList.contains('dark') ? 'dark' : 'light';
+  root.dataset.panels = view.panels.length;
+  drawTransport(); // first: the status decides what is visible
+  const ink = inks(), key = $('.layer').value;
   slots.forEach((slot, i) => {
     const p = view.panels[i];
     slot.hidden = !p;
-    if (!p || !p.header) return;
-    $('.title', slot).textContent = p.title;
-    const knobs = Object.entries(p.header.knobs).map(([k, v]) => k + ' ' + v).join(', ');
-    $('.rule', slot).textContent = (p.header.lossless ? 'Exact. ' : 'Not exact. ') + (p.header.drafter === 'none' ? '' : p.header.formula + (knobs ? '; ' + knobs : ''));
-    const partial = p.footer && p.footer.status !== 'done' && done(p) >= p.rounds.length;
-    $('.picture', slot).nextElementSibling.textContent = partial ? 'partial picture, ' + p.footer.status : 'picture and outcomes';
-    $('.layer-name', slot).textContent = layer.label + (layer.unit ? ', ' + layer.unit : '');
-    drawPicture(slot, p, ink);
-    drawLayer(slot, p, ink, key, high);
-    writeNumbers(slot, p);
-    $('.card', slot).textContent = reason(p, selected());
-    root.dataset['cells' + i] = settled(p);
+    if (p) root.dataset['cells' + i] = settled(p);
+    else delete root.dataset['cells' + i];
+    if (p) drawPanel(slot, p, ink, key);
   });
-  drawBar(layer, high);
-}
-
-function drawBar(layer, high) {
-  $('.time').max = head();
-  $('.time').value = Math.floor(view.t);
-  $('.clock').textContent = 'round ' + Math.floor(view.t) + ' of ' + head();
-  $('.play').textContent = view.playing ? 'Pause' : 'Play';
-  $('.high').textContent = short(high, high >= 10 ? 0 : 2);
-  $('.unit').textContent = layer.unit;
-  $('.scale').title = layer.meaning;
-  const g = $('.ramp').getContext('2d');
-  for (let x = 0; x < 240; x++) { g.fillStyle = ramp(x / 239); g.fillRect(x, 0, 1, 12); }
-  const [status, words] = statusLine();
-  root.dataset.status = status;
-  root.dataset.round = Math.floor(view.t);
-  if ($('.status').textContent !== words) $('.status').textContent = words;
   if ($('.table').open && !view.playing && !live()) writeTable();
 }
 
+function drawPanel(slot, p, ink, key) {
+  const layer = layers[key], h = p.header, unit = layer.unit ? ', ' + layer.unit : '';
+  write($('.title', slot), p.title);
+  slot.classList.toggle('waiting', !h);
+  write($('.rule', slot), h ? ruleLine(h) : 'Waiting for the first round.');
+  if (!h) return;
+  const unfinished = over(p) && p.footer.status !== 'done';
+  slot.classList.toggle('partial', unfinished);
+  write($('.caption', slot), unfinished ? 'partial picture, ' + p.footer.status : 'picture and outcomes');
+  write($('.layer-name', slot), layer.label + unit + (layer.scale === 'log' ? ' (log)' : ''));
+  write($('.high', slot), number(layerTop(key), Number.isInteger(layerTop(key)) ? 0 : 2));
+  write($('.strip-name', slot), 'cells settled by each round, at most ' + p.longest);
+  $('.second-map', slot).title = layer.meaning;
+  writeNumbers(slot, p);
+  writeCard(slot, p);
+  if ($('.map', slot).clientWidth < h.grid[1]) return; // not on screen, as in a closed tab; drawn when it gets its size
+  drawPicture(slot, p, ink);
+  drawLayer(slot, p, ink, key);
+  drawRamp($('.ramp', slot));
+  drawStrip(slot, p);
+}
+
+function ruleLine(h) {
+  const knobs = Object.entries(h.knobs || {}).map(([k, v]) => k + ' ' + v);
+  return [shortName(view.panels.find((p) => p.header === h)), h.lossless ? 'exact' : 'not exact',
+    h.drafter === 'none' ? '' : h.formula || '', ...knobs].filter(Boolean).join(' · ');
+}
+
+function drawTransport() {
+  const [status, words] = statusLine(), end = head(), waits = live();
+  $('.time').max = end;
+  $('.time').value = step();
+  write($('.clock'), 'round ' + step() + ' of ' + end);
+  write($('.play'), view.playing || (view.follow && waits) ? 'Pause' : 'Play');
+  $('.head-button').hidden = !waits || view.follow;
+  for (const button of root.querySelectorAll('.transport button, [data-jump]')) button.disabled = !end;
+  Object.assign(root.dataset, { status, round: step() });
+  write($('.status'), words);
+  say(words, status);
+}
+
 function writeTable() {
-  const p = view.panels[view.focus] || view.panels[0];
+  const p = view.panels[view.focus] || view.panels[0], body = $('tbody');
   if (!p || !p.header) return;
-  const stamp = [view.run.id, view.focus, settled(p), view.chosen].join();
-  const body = $('tbody');
-  if (body.dataset.stamp === stamp) return;
-  body.dataset.stamp = stamp;
-  $('.which').textContent = p.title + '. Click a map to choose the panel.';
-  const columns = p.header.grid[1];
-  body.replaceChildren(...p.cells.slice(0, settled(p)).map((c) => {
-    const t = c.test || {}, row = document.createElement('tr');
-    row.className = c.pos === view.chosen ? 'chosen' : '';
-    const values = [Math.floor(c.pos / columns), c.pos % columns, palette.outcomes[c.outcome].label, short(c.H), short(t.p, 4), short(t.q, 4), short(t.tv), short(t.u, 3), short(t.b), short(c.drift, 3)];
-    for (const v of values) row.appendChild(document.createElement('td')).textContent = v;
-    return row;
-  }));
+  const id = [view.run.id, view.focus, settled(p), view.chosen].join();
+  if (body.dataset.stamp === id) return;
+  body.dataset.stamp = id;
+  write($('.which'), p.title + ', after round ' + step() + '. Choose a cell on another map to see its panel.');
+  body.replaceChildren(...p.cells.slice(0, settled(p)).map((c) => tableRow(p, c)));
+}
+
+function tableRow(p, c) {
+  const t = c.test || {}, row = document.createElement('tr'), columns = p.header.grid[1];
+  row.className = c.pos === view.chosen ? 'chosen' : '';
+  const values = [Math.floor(c.pos / columns), c.pos % columns, outcomes[c.outcome].label, number(c.H), number(t.p, 4),
+    number(t.q, 4), number(t.tv), number(t.u, 3), number(t.b), number(c.drift, 3)];
+  for (const v of values) row.appendChild(document.createElement('td')).textContent = v;
+  return row;
 }
 
 // ---- hands ------------------------------------------------------------------------------------------------------------
 
 function cellAt(canvas, event, p) {
   const box = canvas.getBoundingClientRect(), [rows, columns] = p.header.grid;
-  const c = Math.floor(((event.clientX - box.left) / box.width) * columns), r = Math.floor(((event.clientY - box.top) / box.height) * rows);
+  const c = Math.floor(((event.clientX - box.left) / box.width) * columns);
+  const r = Math.floor(((event.clientY - box.top) / box.height) * rows);
   return r >= 0 && r < rows && c >= 0 && c < columns ? r * columns + c : -1;
 }
 
 function choose(pos, panel) {
-  const p = view.panels[panel];
+  const p = view.panels[panel], columns = p.header.grid[1];
+  if (view.chosen === pos) pos = -1; // a second click lets go
   Object.assign(view, { chosen: pos, focus: panel, hover: -1 });
-  if (pos >= 0) trigger('cell', { panel, pos, row: Math.floor(pos / p.header.grid[1]), col: pos % p.header.grid[1] });
-  schedule();
+  if (pos >= 0) trigger('cell', { panel, pos, row: Math.floor(pos / columns), col: pos % columns });
+  redraw();
 }
 
-function goTo(t) {
-  view.playing = false;
-  view.t = Math.max(0, Math.min(head(), t));
-  view.follow = live() && view.t >= head();
-  schedule();
+function speakCard(panel) { // what the arrow keys found
+  const card = $('.card', slots[panel]);
+  writeCard(slots[panel], view.panels[panel]);
+  write($('.spoken'), $('.where', card).textContent + '. ' + $('.verdict', card).textContent);
 }
 
-slots.forEach((slot, i) => slot.querySelectorAll('.map').forEach((map) => {
+function goTo(round) {
+  view.clock = Math.max(0, Math.min(head(), round));
+  Object.assign(view, { playing: false, follow: live() && view.clock >= head() });
+  redraw();
+}
+
+function jump(outcome) { // to the next round, in any panel, that has such a cell, and to that cell
+  for (let i = step(); i < head(); i++) {
+    for (const { rounds } of view.panels) {
+      const at = rounds[i] ? rounds[i].cells.outcome.indexOf(outcome) : -1;
+      if (at < 0) continue;
+      view.chosen = rounds[i].cells.pos[at];
+      return goTo(i + 1);
+    }
+  }
+  goTo(head());
+}
+
+function play() {
+  const runs = view.playing || (view.follow && live());
+  if (!runs && view.clock >= head() && !live()) view.clock = 0;
+  Object.assign(view, { playing: !runs, follow: false, then: performance.now() });
+  redraw();
+}
+
+function walk(event, i) {
+  const p = view.panels[i], columns = p.header.grid[1];
+  const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
+  if (event.key === 'Escape') choose(-1, i);
+  if (!by) return;
+  event.preventDefault();
+  const to = view.chosen < 0 ? 0 : view.chosen + by;
+  if (to < 0 || to >= p.header.cells) return;
+  choose(to, i);
+  speakCard(i);
+}
+
+slots.forEach((slot, i) => {
   const ready = () => view.panels[i] && view.panels[i].header;
-  map.addEventListener('pointermove', (e) => { if (ready() && e.pointerType === 'mouse') { view.hover = cellAt(map, e, view.panels[i]); schedule(); } });
-  map.addEventListener('pointerleave', () => { view.hover = -1; schedule(); });
-  map.addEventListener('click', (e) => { if (ready()) choose(cellAt(map, e, view.panels[i]), i); });
-  map.addEventListener('keydown', (e) => {
-    const step = ready() && { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -view.panels[i].header.grid[1], ArrowDown: view.panels[i].header.grid[1] }[e.key];
-    if (e.key === 'Escape') choose(-1, i);
-    if (!step) return;
-    e.preventDefault();
-    const to = view.chosen < 0 ? 0 : view.chosen + step;
-    if (to >= 0 && to < view.panels[i].header.cells) choose(to, i);
+  for (const map of slot.querySelectorAll('.map')) {
+    map.addEventListener('pointermove', (e) => {
+      const pos = ready() && e.pointerType === 'mouse' ? cellAt(map, e, view.panels[i]) : -1;
+      if (pos !== view.hover) { view.hover = pos; redraw(); }
+    });
+    map.addEventListener('pointerleave', () => { view.hover = -1; redraw(); });
+    map.addEventListener('click', (e) => { if (ready()) choose(cellAt(map, e, view.panels[i]), i); });
+    map.addEventListener('keydown', (e) => { if (ready()) walk(e, i); });
+  }
+  $('.strip', slot).addEventListener('click', (e) => {
+    const box = e.target.getBoundingClientRect();
+    goTo(Math.floor(((e.clientX - box.left) / box.width) * head()) + 1);
   });
-}));
-
-$('.play').addEventListener('click', () => {
-  view.playing = !view.playing;
-  if (view.playing && view.t >= head() && !live()) view.t = 0;
-  view.follow = false;
-  view.last = performance.now();
-  schedule();
 });
-$('.back').addEventListener('click', () => goTo(Math.floor(view.t) - 1));
-$('.forth').addEventListener('click', () => goTo(Math.floor(view.t) + 1));
-$('.time').addEventListener('input', (e) => goTo(Number(e.target.value)));
-for (const name of ['.opacity', '.layer']) $(name).addEventListener('input', schedule);
-$('.table').addEventListener('toggle', schedule);
 
-for (const canvas of root.querySelectorAll('.glyph')) {
-  const o = palette.outcomes[canvas.dataset.outcome], g = canvas.getContext('2d');
-  g.globalAlpha = 0.35; g.fillStyle = o.colour; g.fillRect(0, 0, 36, 36); g.globalAlpha = 1;
-  glyph(g, o.shape, 18, 18, 11, o.colour, 'rgba(255,255,255,.9)');
+$('.play').addEventListener('click', play);
+$('.back').addEventListener('click', () => goTo(step() - 1));
+$('.forth').addEventListener('click', () => goTo(step() + 1));
+$('.time').addEventListener('input', (e) => goTo(Number(e.target.value)));
+$('.head-button').addEventListener('click', () => goTo(head()));
+for (const name of ['.opacity', '.layer']) $(name).addEventListener('input', redraw);
+for (const button of root.querySelectorAll('[data-jump]')) button.addEventListener('click', () => jump(button.dataset.jump));
+for (const name of ['.table', '.definitions']) $(name).addEventListener('toggle', redraw);
+
+const keys = [...root.querySelectorAll('.key [data-outcome]')];
+for (const button of keys) {
+  button.addEventListener('click', () => {
+    view.only = view.only === button.dataset.outcome ? '' : button.dataset.outcome;
+    for (const other of keys) other.setAttribute('aria-pressed', String(other.dataset.outcome === view.only));
+    redraw();
+  });
 }
 
-new ResizeObserver(schedule).observe(root);
-new MutationObserver(schedule).observe(document.body, { attributes: true, attributeFilter: ['class'] });
+function drawLegend() {
+  root.dataset.theme = document.body.classList.contains('dark') ? 'dark' : 'light';
+  for (const canvas of root.querySelectorAll('.glyph')) {
+    const g = canvas.getContext('2d');
+    g.clearRect(0, 0, 40, 40);
+    g.drawImage(stamp(canvas.dataset.outcome, 40, 40), 0, 0);
+  }
+}
+
+element.__viewer = Object.freeze({ // read-only, for tests and the curious
+  get round() { return step(); },
+  get head() { return head(); },
+  get status() { return root.dataset.status; },
+  get selected() { return selected(); },
+  get playing() { return view.playing; },
+  get panels() { return view.panels.map((p) => ({ title: p.title, cells: settled(p), rounds: p.rounds.length, pictures: p.pictures.length, status: p.footer ? p.footer.status : 'live' })); },
+});
+
+new ResizeObserver(redraw).observe(root);
+new MutationObserver(() => { drawLegend(); redraw(); }).observe(document.body, { attributes: true, attributeFilter: ['class'] });
 watch('value', read);
+drawLegend();
 read();
