@@ -146,7 +146,7 @@ DELTA = Knob(
     0.65,
     0.0,
     1.01,
-    "The bonus applies only where TV(p, q) is below δ. 0 is the exact rule; above 1 the gate is always open.",
+    "The bonus applies only where TV(p, q) < δ; 0 is exact. From about 0.9 even uniform fillers pass and ruin the picture.",
 )
 
 RULES: dict[str, Rule] = {
