@@ -7,7 +7,7 @@ from functools import lru_cache
 from csd.errors import choose
 from csd.models.base import TokenModel
 
-MODELS = {"garden": "Garden: 64 kinds of fruit, 64×64 pixels, built in"}
+MODELS = {"garden": "Garden: 59 kinds of fruit, 64×64 pixels, built in"}
 
 
 @lru_cache(maxsize=2)

@@ -22,7 +22,7 @@ from csd.models.builtin import LlamaGenModel, load_garden
 from csd.training import classifier, data, tokenizer, transformer
 from csd.training.run import sheet
 
-SHEET = ("lemon", "strawberry", "banana", "kiwi", "pineapple", "Granny Smith apple", "raspberry", "pomegranate")
+SHEET = ("lemon", "clementine", "banana", "kiwi", "pineapple", "Granny Smith apple", "raspberry", "cherry")
 
 
 class Bench:
