@@ -38,7 +38,7 @@ MAX_PANELS = 4
 MAX_BUNDLES = 32
 
 _bundles: deque[Path] = deque()
-_stops: dict[str, bool] = {}  # run id per browser session → has Stop been pressed
+_stops: dict[str, bool] = {}  # by browser session: has Stop been pressed since its run began
 
 
 def generate(request: gr.Request, model: str, label: str, names: list[str], seed: float, pace: float, guidance: float,
@@ -231,7 +231,8 @@ def main() -> None:
         choose_threads(load("garden")[0])
         page = build()
     except InputError as error:  # weights or recorded runs are damaged
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
     font = ["system-ui", "sans-serif"]
     theme = gr.themes.Base(font=font, font_mono=["ui-monospace", "monospace"]).set(
         block_info_text_color="*neutral_600", block_info_text_color_dark="*neutral_400"

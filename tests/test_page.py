@@ -127,6 +127,17 @@ def test_generate_settles_round_by_round_then_stop_keeps_the_part(page):
     assert state(page)[1] == cells  # nothing runs on
 
 
+def test_damaged_weights_end_the_start_with_one_line(tmp_path):
+    for part in ("csd", "viz", "assets"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "app.py", tmp_path)
+    weights = tmp_path / "assets" / "garden.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    done = subprocess.run([sys.executable, "app.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr == "error: weights garden.safetensors are damaged; fetch the repository again, with its assets\n"
+
+
 def test_four_panels_finish_and_the_numbers_are_the_runs(page):
     for title in ("Plain autoregression", "Speculative decoding, draft model"):
         page.get_by_label(title, exact=True).check()
