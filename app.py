@@ -126,10 +126,11 @@ def _bundle(traces: list[Trace]) -> dict:
     while len(_bundles) > MAX_BUNDLES:  # the page's own copies expire by delete_cache
         shutil.rmtree(_bundles.popleft(), ignore_errors=True)
     head = traces[0].header
-    path = folder / f"{head.model}-{head.label.replace(' ', '-')}-seed{head.seed}.zip"
+    stem = f"{head.model}-{head.label.replace(' ', '-')}"
+    path = folder / f"{stem}-seed{head.seed}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
         for t in traces:
-            z.writestr(f"{head.model}-{head.label.replace(' ', '-')}-{t.header.method}-seed{head.seed}.trace", t.dumps())
+            z.writestr(f"{stem}-{t.header.method}-seed{head.seed}.trace", t.dumps())
     return gr.update(value=str(path), interactive=True)
 
 

@@ -55,7 +55,7 @@ class LatentModel(Protocol):
     width: int
     labels: list[str]
 
-    def open(self, label: str, guidance: float, steps: int, temperature: float) -> LatentSession: ...
+    def open(self, label: str, guidance: float, steps: int) -> LatentSession: ...
 
     def decode(self, latents: Array) -> Array: ...
 
@@ -181,9 +181,9 @@ class Noise:
         """Order of generation: a random permutation."""
         return self.rng(1).permutation(cells)
 
-    def chain(self, positions: list[int], who: int, attempt: int = 0) -> tuple[Array, Array, Array]:
+    def chain(self, positions: list[int], who: int) -> tuple[Array, Array, Array]:
         """(x_T [m, width], transitions [m, steps - 1, width], last [m, width]); who 0 is common to draft and target."""
-        z = np.stack([self.rng(2 + who, pos, attempt).standard_normal((self.steps + 1, self.width)) for pos in positions])
+        z = np.stack([self.rng(2 + who, pos).standard_normal((self.steps + 1, self.width)) for pos in positions])
         return z[:, 0], self.temperature * z[:, 1:-1], self.temperature * z[:, -1]
 
 
@@ -192,8 +192,8 @@ class _Run:
 
     def __init__(self, target: LatentModel, draft: LatentModel | None, label: str, s: CSpD, seed: int):
         self.s, self.cells = s, target.grid[0] * target.grid[1]
-        self.target = target.open(label, s.guidance, s.steps, s.temperature)
-        self.draft = draft.open(label, s.guidance, s.steps, s.temperature) if draft else None
+        self.target = target.open(label, s.guidance, s.steps)
+        self.draft = draft.open(label, s.guidance, s.steps) if draft else None
         self.noise = Noise(number("seed", seed, 0, 2**63 - 1, whole=True), target.width, s.steps, s.temperature)
         self.order = self.noise.order(self.cells)
         self.z, self.known = np.zeros((self.cells, target.width)), np.zeros(self.cells, bool)
@@ -232,7 +232,7 @@ def plain(
     for i in range(iterations):
         left = int(np.floor(run.cells * np.cos(np.pi / 2 * (i + 1) / iterations)))
         left = min(max(left, 1), run.cells - run.done - 1) if i < iterations - 1 else 0
-        yield run.settle(run.alone(run.cells - run.done - max(left, 0), "first"))
+        yield run.settle(run.alone(run.cells - run.done - left, "first"))
         if run.done == run.cells:
             return
 

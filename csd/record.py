@@ -100,9 +100,10 @@ def _tests(start: int, d: Draft, v: Verdict, rule: Rule, knobs: dict, drift: Arr
         "u": v.u.tolist(), "b": v.b.tolist(), "kept": [i < v.accepted for i in range(n)],
         "R": _round(rejected), "drift": _round(drift),
     }  # fmt: skip
+    known = {"exact": v.b_exact, rule.name: v.b}
     for name, other in rules.RULES.items():
-        use = knobs if other is rule else {k.name: k.default for k in other.knobs}
-        out[f"b_{name}"] = other.accept(laws, x, **use).tolist()
+        b = known[name] if name in known else other.accept(laws, x, **{k.name: k.default for k in other.knobs})
+        out[f"b_{name}"] = b.tolist()
     for key, values in rule.detail(laws, **knobs).items():
         out[key] = values.tolist() if values.dtype == bool else _round(values)
     return out

@@ -179,7 +179,7 @@ class Trace:
 
 def dumps(event: Event) -> str:
     """One event as one line of JSON."""
-    return json.dumps(asdict(event), separators=(",", ":"), allow_nan=False)
+    return json.dumps(vars(event), separators=(",", ":"), allow_nan=False)
 
 
 def load(path: str | Path) -> Trace:

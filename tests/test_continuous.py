@@ -190,7 +190,7 @@ def test_batched_contexts_are_the_contexts_of_single_rows(tiny_mar):
     z, order = rng.standard_normal((16, 8)), rng.permutation(16)
     known = np.array([[pos in order[: 3 + i] for pos in range(16)] for i in range(4)])
     wanted = [(i, int(order[3 + i])) for i in range(4)]
-    session = target.open("toy", 2.0, 5, 1.0)
+    session = target.open("toy", 2.0, 5)
     together = session.contexts(z, known, wanted).numpy()
     for i in range(4):
         alone = session.contexts(z, known[i : i + 1], [(0, wanted[i][1])]).numpy()

@@ -24,16 +24,16 @@ def broken_residual(p, q):
 
 
 VARIANTS = {
-    "ar": (METHODS["ar"], {}, {}),
-    "sd": (METHODS["sd"], {"gamma": 2}, {}),
-    "sjd": (METHODS["sjd"], {"window": 3}, {}),
-    "broken": (replace(METHODS["sd"], rule=replace(RULES["exact"], residual=broken_residual)), {"gamma": 2}, {}),
+    "ar": (METHODS["ar"], {}),
+    "sd": (METHODS["sd"], {"gamma": 2}),
+    "sjd": (METHODS["sjd"], {"window": 3}),
+    "broken": (replace(METHODS["sd"], rule=replace(RULES["exact"], residual=broken_residual)), {"gamma": 2}),
 }
 
 
 def count(job: tuple[str, int, int]) -> np.ndarray:
     name, first, last = job
-    method, knobs, _ = VARIANTS[name]
+    method, knobs = VARIANTS[name]
     target, draft = ToyModel(0), ToyModel(1)
     place, counts = 3 ** np.arange(3, -1, -1), np.zeros(81, np.int64)
     for seed in range(first, last):
@@ -64,7 +64,7 @@ def test_a_broken_residual_is_caught():
 
 def test_relaxed_rule_is_caught():
     """CSD is not exact and the same test sees it, with far fewer samples."""
-    VARIANTS["csd"] = (METHODS["csd"], {"window": 3}, {})
+    VARIANTS["csd"] = (METHODS["csd"], {"window": 3})
     assert isinstance(METHODS["csd"].rule, Rule) and not METHODS["csd"].lossless
     counts = count(("csd", 0, 5000))
     assert stats.chisquare(counts, 5000 * ToyModel(0).joint()).pvalue < 1e-12

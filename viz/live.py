@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import is_dataclass
 
 from csd.trace import Event
 
@@ -27,7 +27,7 @@ def stream_header(label: str, seed: int, titles: Sequence[str], recorded: bool =
 
 def line(panel: int, event: Event | dict) -> str:
     """One event as one line."""
-    raw = asdict(event) if is_dataclass(event) else dict(event)
+    raw = dict(vars(event) if is_dataclass(event) else event)
     if raw["type"] == "footer":
         raw = {**raw.pop("totals", {}), **raw}
     elif raw["type"] == "round":

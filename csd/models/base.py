@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
 
+from csd.errors import choose
+
 Array = np.ndarray
+
+
+def find_label(label: str, labels: Iterable[str]) -> str:
+    """The label as its model spells it, whatever the case and blanks around it. Raises InputError that lists them."""
+    by_lower = {name.lower(): name for name in labels}
+    return by_lower.get(str(label).strip().lower()) or choose("label", label, by_lower.values())
 
 
 class Session(Protocol):

@@ -18,8 +18,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from csd.errors import InputError, choose
+from csd.models.base import find_label
 from csd.models.llamagen import Cache, LlamaGen, LlamaGenConfig
-from csd.models.vq import VQConfig, VQModel
+from csd.models.vq import VQConfig, VQModel, pixels
 
 Array = np.ndarray
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -74,17 +75,12 @@ class LlamaGenModel:
         return str(self.transformer.output.weight.dtype).removeprefix("torch.")
 
     def open(self, label: str, guidance: float) -> LlamaGenSession:
-        by_lower = {name.lower(): name for name in self.labels}
-        name = by_lower.get(str(label).strip().lower())
-        if name is None:
-            choose("label", label, self.labels)
-        return LlamaGenSession(self.transformer, self._class[name], guidance)
+        return LlamaGenSession(self.transformer, self._class[find_label(label, self.labels)], guidance)
 
     @torch.inference_mode()
     def decode(self, tokens: Array) -> Array:
         codes = torch.as_tensor(np.asarray(tokens, np.int64)).reshape(1, *self.grid)
-        x = self.tokenizer.decode(codes)[0].float()
-        return ((x.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
+        return pixels(self.tokenizer.decode(codes)[0])
 
     def embeddings(self) -> Array:
         return self._codebook

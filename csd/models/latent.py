@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from csd.continuous import Paths
-from csd.errors import choose
+from csd.models.base import find_label
 from csd.models.mar import MAR, Diffusion
-from csd.models.vq import VQModel
+from csd.models.vq import VQModel, pixels
 
 Array = np.ndarray
 
@@ -18,10 +18,9 @@ class MARSession:
     """A `LatentSession`. Guidance acts on the predicted noise only, with a constant weight; the variance is the labelled
     row's, as in MAR. A guided forward runs every row twice, once without the label."""
 
-    def __init__(self, model: MAR, class_id: int, guidance: float, steps: int, temperature: float):
+    def __init__(self, model: MAR, class_id: int, guidance: float, steps: int):
         self._model, self._diffusion, self._guidance = model, Diffusion(steps), guidance
         self._labels = [class_id] if guidance == 1 else [class_id, -1]
-        self._temperature = temperature
         self.forwards = self.rows = self.head_steps = 0
 
     @torch.inference_mode()
@@ -70,13 +69,11 @@ class MARModel:
         self.model, self.tokenizer = model.eval(), tokenizer.eval()
         self.grid, self.width = (model.cfg.grid,) * 2, model.cfg.width
 
-    def open(self, label: str, guidance: float, steps: int, temperature: float) -> MARSession:
-        choose("label", label, self.labels)
-        return MARSession(self.model, self._class[label], guidance, steps, temperature)
+    def open(self, label: str, guidance: float, steps: int) -> MARSession:
+        return MARSession(self.model, self._class[find_label(label, self.labels)], guidance, steps)
 
     @torch.inference_mode()
     def decode(self, latents: Array) -> Array:
         """Latents float [cells, width], unit variance → picture uint8 [height, width, 3]."""
         z = torch.as_tensor(latents, dtype=torch.float32).T.reshape(1, self.width, *self.grid) / self.width**0.5
-        x = self.tokenizer.decode_latent(z)[0]
-        return ((x.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy()
+        return pixels(self.tokenizer.decode_latent(z)[0])

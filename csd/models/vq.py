@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -153,6 +154,11 @@ class Decoder(nn.Module):
             if hasattr(level, "upsample"):
                 h = level.upsample(h)
         return self.conv_out(F.silu(self.norm_out(h)))
+
+
+def pixels(x: Tensor) -> np.ndarray:
+    """Network output float [..., 3, H, W] in [-1, 1] → picture uint8 [..., H, W, 3]."""
+    return ((x.float().clamp(-1, 1) + 1) * 127.5).round().byte().movedim(-3, -1).cpu().numpy()
 
 
 class VQModel(nn.Module):

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from csd.models.mar import MAR, Diffusion, MARConfig
 from csd.models.vq import VQModel
 from csd.training import data
-from csd.training.run import Average, Run, device_and_amp, write_weights
+from csd.training.run import Average, Run, descend, device_and_amp, muon_and_adam, write_weights
 
 SIZES = {
     "mar-target": {"dim": 256, "encoder_layers": 4, "decoder_layers": 4, "heads": 4, "head_depth": 3, "head_dim": 256},
@@ -68,13 +68,10 @@ def train(folder: Path, out: Path, minutes: float, resume: bool, weights: Path, 
     net, diffusion = MAR(config(size, len(names), vq)).to(device), Diffusion(Diffusion.TRAIN_STEPS)
     net.init_weights()
     matrices = [p for n, p in net.named_parameters() if p.dim() == 2 and ("blocks" in n or "mlp" in n)]
-    ids = {id(p) for p in matrices}
-    rest = [p for p in net.parameters() if id(p) not in ids]
-    opts = [torch.optim.Muon(matrices, LR_MUON, momentum=0.95, weight_decay=0.01, adjust_lr_fn="original"),
-            torch.optim.AdamW(rest, LR_ADAM, betas=(0.9, 0.95), weight_decay=0.01)]  # fmt: skip
+    opts = muon_and_adam(net, matrices, LR_MUON, LR_ADAM)
     average = Average(net, 0.999)
     run = Run(size, out, minutes, {"model": net, "average": average, "opt0": opts[0], "opt1": opts[1]}, resume)
-    rates, rng = (LR_MUON, LR_ADAM), torch.Generator().manual_seed(3 + run.step)
+    rng = torch.Generator().manual_seed(3 + run.step)
     while run.running():
         pick = rows[torch.randint(len(rows), (BATCH,), generator=rng)]
         x = data.add_grain(pictures[pick], rng)
@@ -85,18 +82,10 @@ def train(folder: Path, out: Path, minutes: float, resume: bool, weights: Path, 
         null = torch.rand(BATCH, generator=rng) < DROP_LABEL
         y = torch.where(null, torch.tensor(-1), labels[pick]).to(device)
         factor = min(1.0, (run.step + 1) / 100) * min(1.0, max(0.02, (1 - run.progress) / 0.6))
-        for opt, rate in zip(opts, rates, strict=True):
-            for group in opt.param_groups:
-                group["lr"] = rate * factor
         with amp:
             context = net.contexts(y, z, known)[~known]
             loss = head_loss(net, diffusion, context.repeat(NOISES, 1), z[~known].repeat(NOISES, 1), rng)
-        for opt in opts:
-            opt.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        for opt in opts:
-            opt.step()
+        descend(loss, net, opts, (LR_MUON * factor, LR_ADAM * factor))
         average.update(run.step)
         run.step, run.seen = run.step + 1, run.seen + BATCH
         if run.step % 100 == 0:

@@ -17,6 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from csd.models.vq import pixels
+
 CHECKPOINT_EVERY_S = 120.0
 
 
@@ -100,6 +102,28 @@ class Average:
             self.shadow[k].copy_(v)
 
 
+def muon_and_adam(model: nn.Module, hidden: list[nn.Parameter], lr_muon: float, lr_adam: float) -> list:
+    """Muon (Jordan et al., 2024; torch's own) for the hidden matrices, AdamW for every other parameter."""
+    if not hasattr(torch.optim, "Muon"):
+        raise RuntimeError("training needs torch 2.9 or newer (torch.optim.Muon)")
+    ids = {id(p) for p in hidden}
+    rest = [p for p in model.parameters() if id(p) not in ids]
+    muon = torch.optim.Muon(hidden, lr_muon, momentum=0.95, weight_decay=0.01, adjust_lr_fn="original")
+    return [muon, torch.optim.AdamW(rest, lr_adam, betas=(0.9, 0.95), weight_decay=0.01)]
+
+
+def descend(loss: Tensor, model: nn.Module, opts: list, rates: tuple[float, ...]) -> None:
+    """One step of every optimiser at its rate, gradients clipped to norm 1."""
+    for opt, rate in zip(opts, rates, strict=True):
+        opt.zero_grad(set_to_none=True)
+        for group in opt.param_groups:
+            group["lr"] = rate
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for opt in opts:
+        opt.step()
+
+
 def cosine(progress: float, warm: float = 0.02, floor: float = 0.02) -> float:
     """Learning-rate factor: linear warm-up, then half a cosine down to `floor`."""
     if progress < warm:
@@ -113,8 +137,7 @@ def sheet(pictures: Tensor, columns: int, scale: int = 2) -> Image.Image:
     n, _, h, w = pictures.shape
     rows = -(-n // columns)
     page = np.full((rows * h, columns * w, 3), 255, np.uint8)
-    tiles = ((pictures.float().cpu().clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy()
-    for i, tile in enumerate(tiles):
+    for i, tile in enumerate(pixels(pictures)):
         r, c = divmod(i, columns)
         page[r * h : (r + 1) * h, c * w : (c + 1) * w] = tile
     image = Image.fromarray(page)

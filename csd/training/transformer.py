@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from csd.models.llamagen import LlamaGen, LlamaGenConfig
+from csd.models.llamagen import Cache, LlamaGen, LlamaGenConfig
 from csd.models.vq import VQModel
 from csd.training import data
-from csd.training.run import Average, Run, device_and_amp, write_weights
+from csd.training.run import Average, Run, descend, device_and_amp, muon_and_adam, sheet, write_weights
 
 SIZES = {
     "target": {"dim": 256, "layers": 8, "heads": 4, "ffn": 704},
@@ -29,14 +29,8 @@ def config(size: str, classes: int, vocab: int) -> LlamaGenConfig:
     return LlamaGenConfig(**SIZES[size], vocab=vocab, classes=classes, grid=16)
 
 
-def optimizers(model: LlamaGen) -> list[torch.optim.Optimizer]:
-    if not hasattr(torch.optim, "Muon"):
-        raise RuntimeError("training needs torch 2.9 or newer (torch.optim.Muon)")
-    hidden = [p for p in model.layers.parameters() if p.dim() == 2]
-    ids = {id(p) for p in hidden}
-    rest = [p for p in model.parameters() if id(p) not in ids]
-    muon = torch.optim.Muon(hidden, LR_MUON, momentum=0.95, weight_decay=0.01, adjust_lr_fn="original")
-    return [muon, torch.optim.AdamW(rest, LR_ADAM, betas=(0.9, 0.95), weight_decay=0.01)]
+def hidden_matrices(model: LlamaGen) -> list[nn.Parameter]:
+    return [p for p in model.layers.parameters() if p.dim() == 2]
 
 
 def schedule(progress: float, step: int) -> float:
@@ -57,8 +51,6 @@ def held_out_loss(model: LlamaGen, labels: Tensor, codes: Tensor) -> float:
 @torch.no_grad()
 def sample(model: LlamaGen, labels: Tensor, guidance: float, generator: torch.Generator) -> Tensor:
     """Plain sampling in a batch, for the training log: labels [B] → codes [B, grid²]."""
-    from csd.models.llamagen import Cache
-
     b, device = len(labels), labels.device
     cache = Cache(model.cfg, 2 * b, torch.float32, device)
     both = torch.cat([labels, torch.full_like(labels, model.cfg.classes)])
@@ -83,10 +75,10 @@ def train(folder: Path, out: Path, minutes: float, resume: bool, weights: Path, 
     torch.manual_seed(1)
     model = LlamaGen(config(size, len(names), tokenizer.cfg.vocab)).to(device)
     model.init_weights()
-    opts, average = optimizers(model), Average(model, 0.999)
+    opts = muon_and_adam(model, hidden_matrices(model), LR_MUON, LR_ADAM)
+    average = Average(model, 0.999)
     parts = {"model": model, "average": average, "opt0": opts[0], "opt1": opts[1]}
     run = Run(size, out, minutes, parts, resume)
-    rates = [g["lr"] for g in ({"lr": LR_MUON}, {"lr": LR_ADAM})]
     rng = torch.Generator().manual_seed(1 + run.step)
     while run.running():
         pick = rows[torch.randint(len(rows), (BATCH,), generator=rng)]
@@ -97,18 +89,11 @@ def train(folder: Path, out: Path, minutes: float, resume: bool, weights: Path, 
             codes = tokenizer.encode(x).flatten(1)
         null = torch.rand(BATCH, generator=rng) < DROP_LABEL
         y = torch.where(null, torch.tensor(len(names)), labels[pick]).to(device)
-        for opt, rate in zip(opts, rates, strict=True):
-            for group in opt.param_groups:
-                group["lr"] = rate * schedule(run.progress, run.step)
         with amp:
             logits = model(y, codes[:, :-1])
         loss = F.cross_entropy(logits.float().flatten(0, 1), codes.flatten())
-        for opt in opts:
-            opt.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for opt in opts:
-            opt.step()
+        factor = schedule(run.progress, run.step)
+        descend(loss, model, opts, (LR_MUON * factor, LR_ADAM * factor))
         average.update(run.step)
         run.step, run.seen = run.step + 1, run.seen + BATCH
         if run.step % 100 == 0:
@@ -119,9 +104,6 @@ def train(folder: Path, out: Path, minutes: float, resume: bool, weights: Path, 
 
 def finish(model, average, run, labels, codes, names, tokenizer, weights) -> None:
     """Held-out loss and a contact sheet with the averaged weights, then write them."""
-    from csd.training.run import sheet
-
-    raw = {k: v.clone() for k, v in model.state_dict().items()}
     model.load_state_dict(average.shadow)
     loss = held_out_loss(model, labels, codes)
     run.log(held_out=loss)
@@ -131,4 +113,3 @@ def finish(model, average, run, labels, codes, names, tokenizer, weights) -> Non
         sheet(tokenizer.decode(drawn.reshape(-1, 16, 16)), 8).save(run.folder / f"{run.name}.png")
     description = {"held_out_nats": round(loss, 4), "pictures_seen": run.seen, "minutes": round(run.spent / 60, 1)}
     write_weights(weights, model.state_dict(), description)
-    model.load_state_dict(raw)
