@@ -1,6 +1,6 @@
 """Measures the built-in models: every figure of the model card comes from `python -m csd.training evaluate`.
 
-Parts: tokenizer, nats, classes, premise, speed, methods, sheet. Results are printed and merged into
+Parts: tokenizer, nats, classes, premise, speed, methods, gate, sheet. Results are printed and merged into
 assets/garden-figures.json.
 """
 
@@ -14,6 +14,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
@@ -172,6 +173,23 @@ def _middle(key: str, values: list) -> float | None:
     return statistics.median(values) if key.startswith("seconds") else statistics.fmean(values)
 
 
+def part_gate(b: Bench) -> dict:
+    """CSD's gate from closed to open: forwards, accepted drafts, and how many of them were uniform fillers; the strip."""
+    out, rows = {}, []
+    for delta in (0, 0.35, 0.65, 0.8, 0.9, 0.95, 1.01):
+        traces = [
+            run_once(b.target, b.draft, "csd", label, seed, {"delta": delta})
+            for seed, label in enumerate(("lemon", "kiwi", "pineapple", "banana"))
+        ]
+        kept = [o for t in traces for r in t.rounds for o in r.origin[: r.accepted]]
+        forwards = statistics.fmean(t.footer.totals["target_forwards"] for t in traces)
+        out[str(delta)] = {"target_forwards": forwards, "accepted": len(kept), "fillers": kept.count("fill")}
+        rows.append(np.concatenate([b.target.decode(np.array(t.tokens)) for t in traces], 1))
+    strip = Image.fromarray(np.concatenate(rows))
+    strip.resize((3 * strip.width, 3 * strip.height), Image.NEAREST).save(b.assets / "delta.webp", quality=88)
+    return out
+
+
 def part_sheet(b: Bench) -> dict:
     """Contact sheet of 8 classes × 8 seeds, drawn by AR through the real decoder; needs a look, not a number."""
     tiles = []
@@ -186,7 +204,7 @@ def part_sheet(b: Bench) -> dict:
 PARTS: dict[str, Callable[[Bench], dict]] = {
     "tokenizer": part_tokenizer, "nats": part_nats, "classes": part_classes, "premise": part_premise,
     "speed": part_speed,
-    "methods": part_methods, "sheet": part_sheet,
+    "methods": part_methods, "gate": part_gate, "sheet": part_sheet,
 }  # fmt: skip
 
 
