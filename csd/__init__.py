@@ -8,11 +8,13 @@ for event in trace.record(decode(target, method("csd"), "lemon", Sampling(guidan
 trace.save("lemon.trace")
 """
 
+from csd.continuous import decode_latents
 from csd.decode import decode
 from csd.errors import InputError
-from csd.methods import METHODS, method
+from csd.methods import ALL_METHODS, LATENT_METHODS, METHODS, method
 from csd.models import MODELS, load
 from csd.sampling import Sampling
 from csd.trace import Trace
 
-__all__ = ["METHODS", "MODELS", "InputError", "Sampling", "Trace", "decode", "load", "method"]
+__all__ = ["ALL_METHODS", "LATENT_METHODS", "METHODS", "MODELS", "InputError", "Sampling", "Trace", "decode",
+           "decode_latents", "load", "method"]  # fmt: skip

@@ -9,10 +9,14 @@ from dataclasses import fields
 from pathlib import Path
 
 from csd import metrics
+from csd.continuous import decode_latents
+from csd.decode import decode
 from csd.errors import InputError
-from csd.methods import METHODS, Method, method
+from csd.methods import ALL_METHODS, LatentMethod, Method, method
 from csd.sampling import Sampling
-from csd.trace import Footer, Trace, load
+from csd.switches import PRESET_MEANINGS, PRESETS, preset_values
+from csd.trace import Footer, Trace
+from csd.trace import load as load_trace
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,12 +42,13 @@ def _parser() -> argparse.ArgumentParser:
     c.add_argument("--json", action="store_true", help="one JSON object instead of text")
     c.set_defaults(run=run_methods)
     c = commands.add_parser("generate", help="draw one picture and account for it")
-    c.add_argument("--model", default="garden", help="model name (default: garden)")
+    c.add_argument("--model", help="model name (default: the first built-in one the method can use)")
     c.add_argument("--label", default="lemon", help="what to draw (default: lemon)")
     c.add_argument("--method", default="csd", help="decoding method (default: csd)")
     c.add_argument("--seed", default=0, help="whole number; same seed and settings, same picture")
     c.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="settings",
                    help="a parameter of the method or of sampling, e.g. delta=0.65 or guidance=2")  # fmt: skip
+    c.add_argument("--preset", help="cspd only: exact, paper or code; --set changes single switches of it")
     c.add_argument("--dtype", default="float32", help="float32 or bfloat16 (default: float32)")
     c.add_argument("--threads", default=0, help="torch threads; 0 measures which count is fastest")
     c.add_argument("--keep-full", default="", metavar="CELLS",
@@ -64,25 +69,33 @@ def run_methods(args: argparse.Namespace) -> int:
     from csd.models import MODELS
 
     if args.json:
-        out = {m.name: {"title": m.title, "lossless": m.lossless, "formula": m.rule.formula, "source": m.source,
-                        "parameters": {k.name: [k.low, k.high, k.default] for k in m.knobs}}
-               for m in METHODS.values()}  # fmt: skip
-        print(json.dumps({"methods": out, "models": MODELS}))
+        out = {m.name: {"title": m.title, "kind": m.kind, "formula": _formula(m), "source": m.source,
+                        "parameters": {k.name: [*k.allowed, k.default] for k in m.knobs}}
+               | ({"lossless": m.lossless} if m.kind == "discrete" else {"presets": list(PRESETS)})
+               for m in ALL_METHODS.values()}  # fmt: skip
+        print(json.dumps({"methods": out, "models": {name: vars(e) for name, e in MODELS.items()}}))
         return 0
-    for m in METHODS.values():
-        print(f"{m.name:8}{m.title} ({'exact' if m.lossless else 'not exact'})\n        {m.summary}")
-        print(f"        rule: {m.rule.formula}   source: {m.source}")
+    for m in ALL_METHODS.values():
+        exact = "continuous tokens" if m.kind == "continuous" else "exact" if m.lossless else "not exact"
+        print(f"{m.name:8}{m.title} ({exact})\n        {m.summary}")
+        print(f"        rule: {_formula(m) or 'none'}   source: {m.source}")
         for k in m.knobs:
-            print(f"        {k.name}: {k.low:g} to {k.high:g}, default {k.default:g}. {k.meaning}")
-    print("sampling " + ", ".join(f"{f.name} (default {f.default:g})" for f in fields(Sampling)))
-    for name, title in MODELS.items():
-        print(f"model   {name}: {title}")
+            print(f"        {k.name}: {k.describe()}. {k.meaning}")
+    for name, meaning in PRESET_MEANINGS.items():
+        print(f"preset  {name} (cspd): {meaning}")
+    print("sampling of discrete tokens: " + ", ".join(f"{f.name} (default {f.default:g})" for f in fields(Sampling)))
+    for name, entry in MODELS.items():
+        print(f"model   {name}: {entry.title} ({entry.kind})")
     return 0
 
 
-def parse_settings(pairs: list[str], m: Method) -> tuple[Sampling, dict[str, str]]:
+def _formula(m: Method | LatentMethod) -> str:
+    return m.formula if m.kind == "continuous" else m.rule.formula
+
+
+def parse_settings(pairs: list[str], m: Method | LatentMethod) -> tuple[dict[str, str], dict[str, str]]:
     """Split NAME=VALUE pairs into sampling and method parameters. Raises InputError for unknown names."""
-    names = [f.name for f in fields(Sampling)]
+    names = [f.name for f in fields(Sampling)] if m.kind == "discrete" else []
     sampling, knobs = {}, {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -92,40 +105,57 @@ def parse_settings(pairs: list[str], m: Method) -> tuple[Sampling, dict[str, str
         if name not in names + known:
             raise InputError(f"unknown parameter {name[:40]!r} for {m.name}; allowed: {', '.join(known + names)}")
         (sampling if name in names else knobs)[name] = value
-    return Sampling(**sampling), knobs
+    return sampling, knobs
 
 
 def run_generate(args: argparse.Namespace) -> int:
-    from csd.decode import decode
     from csd.errors import number
+    from csd.models import for_kind
     from csd.models import load as load_model
     from csd.pictures import image, with_pictures
 
     m = method(args.method)
-    sampling, knobs = parse_settings(args.settings, m)
+    chosen, knobs = parse_settings(args.settings, m)
+    if args.preset is not None:
+        if m.name != "cspd":
+            raise InputError(f"--preset belongs to method cspd, not {m.name}")
+        knobs = preset_values(args.preset) | knobs
+    sampling = Sampling(**chosen)
     m.settings(knobs)  # bad values are told before a model is loaded
     seed = number("seed", args.seed, 0, 2**63 - 1, whole=True)
     threads = number("threads", args.threads, 0, 256, whole=True)
     for path in filter(None, (args.out, args.trace)):
         if not Path(path).absolute().parent.is_dir():
             raise InputError(f"there is no folder to write {Path(path).name} into")
-    target, draft = load_model(args.model, args.dtype)
-    keep = _cells(args.keep_full, target.grid[0] * target.grid[1])
-    m.settings(knobs, target.grid[0] * target.grid[1])
-    target.open(args.label, sampling.guidance)  # an unknown label should not cost a measurement first
+    if m.kind == "continuous" and args.keep_full:
+        raise InputError("--keep-full is for discrete tokens; a continuous trace holds every mean and sigma as it is")
+    target, draft = load_model(for_kind(m.kind, args.model), args.dtype)
+    cells = target.grid[0] * target.grid[1]
+    keep = _cells(args.keep_full, cells)
+    m.settings(knobs, cells)
+    target.open(args.label, 1.0, *[2][: m.kind == "continuous"])  # an unknown label should not cost a measurement first
     threads = _threads(target, threads)
+    if m.kind == "continuous":
+        events = decode_latents(target, m, args.label, knobs, seed, draft)
+    else:
+        events = decode(target, m, args.label, sampling, knobs, seed, draft, keep_full=keep)
     trace = Trace()
-    events = decode(target, m, args.label, sampling, knobs, seed, draft, keep_full=keep)
     for _ in trace.record(with_pictures(events, target) if args.pictures else events):
         pass
     if args.out:
-        _save_picture(image(target, trace.tokens), args.out)
+        _save_picture(image(target, trace), args.out)
     if args.trace:
         trace.save(args.trace)
-    head = {"model": args.model, "label": args.label, "method": m.name, "seed": seed, "knobs": trace.header.knobs,
-            "sampling": sampling.to_dict(), "threads": threads, "dtype": trace.header.logits_dtype}  # fmt: skip
-    _print_totals(head, trace.footer, args.json)
+    _print_totals(_head(trace) | {"threads": threads, "dtype": trace.header.logits_dtype}, trace.footer, args.json)
     return 0
+
+
+def _head(trace: Trace) -> dict:
+    """What was run, in the order people ask."""
+    h = trace.header
+    preset = {"preset": h.preset} if h.preset else {}
+    return {k: getattr(h, k) for k in ("model", "label", "method")} | preset | {
+        k: getattr(h, k) for k in ("seed", "knobs", "sampling")}  # fmt: skip
 
 
 def _threads(target: object, wanted: int) -> int:
@@ -159,9 +189,9 @@ def _save_picture(picture, path: str) -> None:
 
 
 def run_info(args: argparse.Namespace) -> int:
-    trace = load(args.trace)
+    trace = load_trace(args.trace)
     h, end = trace.header, trace.footer
-    head = {k: getattr(h, k) for k in ("model", "label", "method", "seed", "knobs", "sampling", "grid", "vocab")}
+    head = _head(trace) | {"grid": h.grid} | ({"width": h.width} if h.kind == "continuous" else {"vocab": h.vocab})
     if end is None:
         from csd.trace import footer
 

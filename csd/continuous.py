@@ -9,13 +9,18 @@ and with a temperature of 42 inside. All of that are switches here. Densities ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
-from csd.errors import InputError, choose, number
+from csd import record_latent
+from csd.clock import Clock
+from csd.errors import InputError, number
+from csd.methods import LatentMethod
+from csd.switches import CSpD, preset_of
+from csd.trace import Footer, Header, Round, footer
 
 Array = np.ndarray
 
@@ -39,7 +44,8 @@ class LatentSession(Protocol):
 
     def contexts(self, latents: Array, known: Array, wanted: list[tuple[int, int]]) -> object:
         """One forward. latents float64 [cells, width]; known bool [rows, cells] says what each row may see; wanted are
-        (row, position) pairs. Returns one context per pair, for `denoise`."""
+        (row, position) pairs. Returns one context per pair, for `denoise`. A guidance weight that grows with the picture
+        counts the cells wanted from a row as known: that is what the picture will hold after this step."""
         ...
 
     def denoise(self, contexts: object, start: Array, noise: Array) -> Paths:
@@ -55,57 +61,9 @@ class LatentModel(Protocol):
     width: int
     labels: list[str]
 
-    def open(self, label: str, guidance: float, steps: int) -> LatentSession: ...
+    def open(self, label: str, guidance: float, steps: int, schedule: str = "constant") -> LatentSession: ...
 
     def decode(self, latents: Array) -> Array: ...
-
-
-FACTORS = ("off", "paper", "code")
-VERIFICATIONS = ("sequential", "block")
-
-
-@dataclass(frozen=True)
-class CSpD:
-    """The switches. Presets: `PRESETS`. Raises InputError for values outside their ranges.
-
-    verification: sequential (each draft judged under the context that really precedes it; the first rejection ends the
-    round) or block (one masked context for the block, every draft judged on its own, nothing drafted again).
-    factor: the trajectory factor S: off, paper, or code (its inverse). inner_temperature divides standardised distances
-    in the accept test only. last_noise: whether x_0 is drawn from its Gaussian or is its mean, as in MAR's sampler.
-    shared_noise: draft and target chains use the same noise (trajectory alignment). prefill: share of the picture the
-    target draws alone first. gamma: drafts per round. trials: proposals for the residual before falling back.
-    """
-
-    verification: str = "sequential"
-    factor: str = "off"
-    inner_temperature: float = 1.0
-    last_noise: bool = True
-    shared_noise: bool = True
-    prefill: float = 0.05
-    gamma: int = 8
-    trials: int = 100
-    steps: int = 25
-    guidance: float = 1.0
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        put = object.__setattr__
-        choose("verification", self.verification, VERIFICATIONS)
-        choose("factor", self.factor, FACTORS)
-        ranges = {"inner_temperature": (1, 100), "prefill": (0, 1), "guidance": (1, 20), "temperature": (0.01, 10)}
-        whole = {"gamma": (1, 256), "trials": (1, 10_000), "steps": (2, 1000)}
-        for name, (low, high) in (ranges | whole).items():
-            put(self, name, number(name, getattr(self, name), low, high, whole=name in whole))
-        for name in ("last_noise", "shared_noise"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} is {getattr(self, name)!r}; allowed: true, false")
-
-
-PRESETS = {
-    "exact": CSpD(),
-    "paper": CSpD(factor="paper"),
-    "code": CSpD(verification="block", factor="code", inner_temperature=42.0, last_noise=False, prefill=0.15),
-}
 
 
 def log_gauss(x: Array, mean: Array, sigma: Array, temperature: float = 1.0) -> Array:
@@ -152,20 +110,29 @@ class Decision:
     u: float | None = None
     trials: int | None = None
     fallback: bool | None = None
+    draft: Array | None = None  # the draft that was judged
+    p: Paths | None = None
+    q: Paths | None = None
 
 
 @dataclass
 class LatentRound:
-    """One target forward (or, for plain MAR, one step) and the cells it settled, in order of generation."""
+    """One target forward (or, for plain MAR, one step) and the cells it settled, in order of generation. The counters of
+    forwards, rows and head steps run over the whole picture so far."""
 
     round: int
+    start: int
     cells: list[Decision]
+    drafted: int
     examined: int
     accepted: int
+    asked: int  # positions the target gave a context for
     target_forwards: int
     target_rows: int
     draft_forwards: int
+    draft_rows: int
     head_steps: int
+    seconds: dict = field(default_factory=dict)
 
 
 class Noise:
@@ -184,7 +151,7 @@ class Noise:
     def chain(self, positions: list[int], who: int) -> tuple[Array, Array, Array]:
         """(x_T [m, width], transitions [m, steps - 1, width], last [m, width]); who 0 is common to draft and target."""
         z = np.stack([self.rng(2 + who, pos).standard_normal((self.steps + 1, self.width)) for pos in positions])
-        return z[:, 0], self.temperature * z[:, 1:-1], self.temperature * z[:, -1]
+        return z[:, 0], self.temperature * z[:, 1:-1], z[:, -1]
 
 
 class _Run:
@@ -192,12 +159,13 @@ class _Run:
 
     def __init__(self, target: LatentModel, draft: LatentModel | None, label: str, s: CSpD, seed: int):
         self.s, self.cells = s, target.grid[0] * target.grid[1]
-        self.target = target.open(label, s.guidance, s.steps)
-        self.draft = draft.open(label, s.guidance, s.steps) if draft else None
+        self.target = target.open(label, s.guidance, s.steps, s.schedule)
+        self.draft = draft.open(label, s.guidance, s.steps, s.schedule) if draft else None
         self.noise = Noise(number("seed", seed, 0, 2**63 - 1, whole=True), target.width, s.steps, s.temperature)
         self.order = self.noise.order(self.cells)
         self.z, self.known = np.zeros((self.cells, target.width)), np.zeros(self.cells, bool)
-        self.done = self.rounds = 0
+        self.done = self.rounds = self.asked = 0
+        self.clock = Clock()
 
     def alone(self, n: int, outcome: str) -> list[Decision]:
         """The target draws the next n cells from one context, without drafts."""
@@ -207,20 +175,80 @@ class _Run:
         return [Decision(p, outcome, t) for p, t in zip(at, tokens, strict=True)]
 
     def paths(self, session: LatentSession, known: Array, wanted: list[tuple[int, int]], who: int) -> tuple[Paths, Array]:
+        """One forward and its chains: the last transitions and the noise that ends them."""
         start, noise, last = self.noise.chain([p for _, p in wanted], who)
-        return session.denoise(session.contexts(self.z, known, wanted), start, noise), last
+        self.clock.lap("verify")
+        paths = session.denoise(session.contexts(self.z, known, wanted), start, noise)
+        self.clock.lap("draft" if session is self.draft else "target")
+        if session is self.target:
+            self.asked = len(wanted)
+        for numbers in (paths.mean, paths.sigma, paths.log_sigma):
+            if not np.isfinite(numbers).all():
+                raise FloatingPointError("the model returned numbers that are not finite")
+        # the noise temperature scales every transition's spread; in log_sigma it cancels between draft and target
+        return replace(paths, sigma=self.s.temperature * paths.sigma), last
 
     def ends(self, paths: Paths, last: Array) -> Array:
         return paths.mean + (paths.sigma * last if self.s.last_noise else 0.0)
 
-    def settle(self, decisions: list[Decision], examined: int = 0, accepted: int = 0) -> LatentRound:
+    def settle(self, decisions: list[Decision], drafted: int = 0, examined: int = 0, accepted: int = 0) -> LatentRound:
         for d in decisions:
             self.z[d.pos], self.known[d.pos] = d.token, True
         self.done += len(decisions)
         self.rounds += 1
+        self.clock.lap("verify")
         t, q = self.target, self.draft
-        return LatentRound(self.rounds - 1, decisions, examined, accepted, t.forwards, t.rows, q.forwards if q else 0,
-                           t.head_steps + (q.head_steps if q else 0))  # fmt: skip
+        return LatentRound(
+            self.rounds - 1, self.done - len(decisions), decisions, drafted, examined, accepted, self.asked,
+            t.forwards, t.rows, q.forwards if q else 0, q.rows if q else 0,
+            t.head_steps + (q.head_steps if q else 0), self.clock.seconds,
+        )  # fmt: skip
+
+
+def decode_latents(
+    target: LatentModel,
+    method: LatentMethod,
+    label: str,
+    knobs: dict[str, object] | None = None,
+    seed: int = 0,
+    draft: LatentModel | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Iterator[Header | Round | Footer]:
+    """Draw one picture of continuous tokens, yielding the header, a round per target forward, and the footer.
+
+    The twin of `decode.decode` for models whose tokens are vectors. knobs: values for `method.knobs`; plain MAR takes
+    `iterations`, CSpD the switches. stop: asked before every round; True ends the run with status "stopped".
+
+    Raises InputError for anything a person could have typed wrong, before any model runs; FloatingPointError when a model
+    returns numbers that are not finite.
+    """
+    cells = target.grid[0] * target.grid[1]
+    values = method.settings(knobs or {}, cells)
+    s = CSpD(**{k: v for k, v in values.items() if k != "iterations"})
+    if method.drafter == "model" and (draft is None or (draft.grid, draft.width) != (target.grid, target.width)):
+        raise InputError(f"method {method.name} needs a draft model that shares the token grid of {target.name}")
+    drafted = method.drafter == "model"
+    steps = speculate(target, draft, label, s, seed) if drafted else plain(target, label, s, seed, values["iterations"])
+    order = Noise(number("seed", seed, 0, 2**63 - 1, whole=True), target.width, s.steps, 1.0).order(cells)
+    sampling = {k: values.pop(k) for k in ("guidance", "schedule", "temperature")}
+    yield Header(
+        method=method.name, title=method.title, rule="gaussian" if drafted else "exact", drafter=method.drafter,
+        lossless=s.lossless if drafted else values["iterations"] == cells, formula=s.formula if drafted else "",
+        knobs=values, sampling=sampling, seed=seed, model=target.name, draft_model=draft.name if drafted else None,
+        label=label, grid=list(target.grid), vocab=0, cells=cells, kind="continuous", width=target.width,
+        order=order.tolist(), preset=preset_of(s) if drafted else "",
+        weights=getattr(target, "weights", ""), logits_dtype=getattr(target, "dtype_name", "float64"),
+        filters="guidance of the predicted noise, temperature", streams="philox(seed, purpose, position, attempt)",
+    )  # fmt: skip
+    rounds: list[Round] = []
+    while not (stop and stop()):
+        r = next(steps, None)
+        if r is None:
+            break
+        rounds.append(record_latent.round_event(r))
+        yield rounds[-1]
+    done = sum(r.committed for r in rounds) == cells
+    yield footer(rounds, cells, "done" if done else "stopped")
 
 
 def plain(
@@ -230,6 +258,7 @@ def plain(
     run = _Run(target, None, label, settings, seed)
     iterations = number("iterations", iterations or run.cells, 1, run.cells, whole=True)
     for i in range(iterations):
+        run.clock = Clock()
         left = int(np.floor(run.cells * np.cos(np.pi / 2 * (i + 1) / iterations)))
         left = min(max(left, 1), run.cells - run.done - 1) if i < iterations - 1 else 0
         yield run.settle(run.alone(run.cells - run.done - left, "first"))
@@ -241,8 +270,10 @@ def speculate(target: LatentModel, draft: LatentModel, label: str, settings: CSp
     """CSpD: pre-fill, then rounds of gamma drafts and one target forward; yields a LatentRound per target forward."""
     run = _Run(target, draft, label, settings, seed)
     while run.done < round(settings.prefill * run.cells):
+        run.clock = Clock()
         yield run.settle(run.alone(1, "prefill"))
     while run.done < run.cells:
+        run.clock = Clock()
         at = run.order[run.done : run.done + settings.gamma].tolist()
         drafted, q = _draft(run, at)
         yield (_judge_block if settings.verification == "block" else _judge_sequence)(run, at, drafted, q)
@@ -273,17 +304,17 @@ def _judge_sequence(run: _Run, at: list[int], drafted: Array, q: list[Paths]) ->
         d = _decide(run, p, drafted[i], take(paths, i), q[i])
         out.append(d)
         if d.outcome == "resampled":
-            return run.settle(out, i + 1, i)
+            return run.settle(out, len(at), i + 1, i)
     if bonus:
         out.append(Decision(bonus[0], "bonus", run.ends(take(paths, len(at)), last[-1:])[0]))
-    return run.settle(out, len(at), len(at))
+    return run.settle(out, len(at), len(at), len(at))
 
 
 def _judge_block(run: _Run, at: list[int], drafted: Array, q: list[Paths]) -> LatentRound:
     """The public code's way: one context in which the whole block is masked, a verdict per token, no new drafts."""
     paths, _ = run.paths(run.target, run.known[None], [(0, p) for p in at], 0)
     out = [_decide(run, p, drafted[i], take(paths, i), q[i]) for i, p in enumerate(at)]
-    return run.settle(out, len(at), sum(d.outcome != "resampled" for d in out))
+    return run.settle(out, len(at), len(at), sum(d.outcome != "resampled" for d in out))
 
 
 def _decide(run: _Run, pos: int, x: Array, p: Paths, q: Paths) -> Decision:
@@ -293,22 +324,9 @@ def _decide(run: _Run, pos: int, x: Array, p: Paths, q: Paths) -> Decision:
     raw, tempered = (float((log_gauss(x, p.mean, p.sigma, t) - log_gauss(x, q.mean, q.sigma, t))[0] + log_s)
                      for t in (1.0, s.inner_temperature))  # fmt: skip
     u = float(rng.random())
-    d = Decision(pos, "exact", x, float(np.linalg.norm((p.mean - q.mean) / p.sigma)), log_s, raw, tempered, u)
+    distance = float(np.linalg.norm((p.mean - q.mean) / p.sigma))
+    d = Decision(pos, "exact", x, distance, log_s, raw, tempered, u, draft=x, p=p, q=q)
     if np.log(u) < tempered:  # relaxed: the exact rule (no factor, no temperature) would have said no to the same u
         return d if np.log(u) < raw - log_s else replace(d, outcome="relaxed")
     token, trials, fallback = residual(p, q, log_s, rng, s.trials)
     return replace(d, outcome="resampled", token=token, trials=trials, fallback=fallback)
-
-
-def totals(rounds: list[LatentRound], cells: int) -> dict:
-    """What the footer of a continuous run holds."""
-    last, decisions = rounds[-1], [d for r in rounds for d in r.cells]
-    examined, accepted = (sum(getattr(r, k) for r in rounds) for k in ("examined", "accepted"))
-    distances = [d.distance for d in decisions if d.distance is not None]
-    return {
-        "cells": cells, "committed": len(decisions), "examined": examined, "accepted": accepted,
-        "acceptance_rate": accepted / examined if examined else None,
-        "fallbacks": sum(bool(d.fallback) for d in decisions),
-        "mean_distance": float(np.mean(distances)) if distances else None,
-        **{k: getattr(last, k) for k in ("target_forwards", "target_rows", "draft_forwards", "head_steps")},
-    }  # fmt: skip

@@ -7,11 +7,11 @@ drafts, speculative Jacobi decoding the case where the drafter is the target's o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from time import perf_counter
 
 import numpy as np
 
 from csd import record
+from csd.clock import Clock
 from csd.drafters import Draft, Drafter, JacobiDrafter, ModelDrafter
 from csd.errors import InputError
 from csd.methods import Method
@@ -21,19 +21,6 @@ from csd.sampling import Sampling, Streams, draw, law
 from csd.trace import Footer, Header, Round, footer
 
 Array = np.ndarray
-
-
-class Clock:
-    """Splits wall time between the parts of a round: draft, target, verify, record."""
-
-    def __init__(self) -> None:
-        self.seconds = {"draft": 0.0, "target": 0.0, "verify": 0.0, "record": 0.0}
-        self._last = perf_counter()
-
-    def lap(self, part: str) -> None:
-        now = perf_counter()
-        self.seconds[part] += now - self._last
-        self._last = now
 
 
 def decode(
@@ -81,7 +68,7 @@ def decode(
     start = number = 0
     rounds: list[Round] = []
     while start < cells and not (stop and stop()):
-        clock = Clock()  # a new one per round: the time between rounds belongs to whoever consumes the events
+        clock = Clock()
         held = session.length
         d = drafter.propose(tokens[:start], start, cells - start)
         clock.lap("draft")

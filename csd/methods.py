@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from csd.errors import InputError, choose
-from csd.rules import RULES, Knob, Rule
+from csd.knobs import Knob
+from csd.rules import RULES, Rule
+from csd.switches import SWITCHES
 
 WINDOW = Knob("window", "window W", 16, 1, 256,
               "Positions per target forward: the last settled token and W − 1 drafts.", step=1, whole=True)  # fmt: skip
@@ -14,10 +17,16 @@ GAMMA = Knob("gamma", "draft length γ", 4, 1, 256,
 DRAFTER_KNOBS: dict[str, tuple[Knob, ...]] = {"none": (), "jacobi": (WINDOW,), "model": (GAMMA,)}
 
 
+ITERATIONS = Knob("iterations", "MAR steps", 256, 1, 65536,
+                  "Target calls for the whole picture, on MAR's cosine schedule. Fewer calls draw more tokens from one "
+                  "context, which is no longer the law of drawing them one by one.", step=1, whole=True)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Method:
-    """A named way to decode: `drafter` is none, jacobi or model."""
+    """A named way to decode discrete tokens: `drafter` is none, jacobi or model."""
 
+    kind: ClassVar[str] = "discrete"
     name: str
     title: str
     drafter: str
@@ -35,18 +44,40 @@ class Method:
 
     def settings(self, given: dict[str, object], cells: int | None = None) -> dict[str, float]:
         """All knobs, defaults filled in, checked (against the size of the picture if given). Raises InputError."""
-        known = {k.name: k for k in self.knobs}
-        for name in given:
-            if name not in known:
-                allowed = f"allowed: {', '.join(known)}" if known else "it has none"
-                raise InputError(f"method {self.name} has no parameter {str(name)[:40]!r}; {allowed}")
-        out = {name: knob.check(given.get(name, knob.default)) for name, knob in known.items()}
-        for name in ("window", "gamma"):
-            if cells and name in out and out[name] > cells:
-                if name in given:
-                    raise InputError(f"{name} is {out[name]}; allowed: a whole number from 1 to {cells} (cells)")
-                out[name] = cells
-        return out
+        return _settings(self.name, self.knobs, given, cells)
+
+
+@dataclass(frozen=True)
+class LatentMethod:
+    """A named way to decode continuous tokens: `drafter` is none or model; CSpD's rule is in its switches."""
+
+    kind: ClassVar[str] = "continuous"
+    name: str
+    title: str
+    drafter: str
+    formula: str
+    summary: str
+    source: str
+    knobs: tuple[Knob, ...]
+
+    def settings(self, given: dict[str, object], cells: int | None = None) -> dict:
+        """All knobs, defaults filled in, checked (against the size of the picture if given). Raises InputError."""
+        return _settings(self.name, self.knobs, given, cells)
+
+
+def _settings(method: str, knobs: tuple[Knob, ...], given: dict[str, object], cells: int | None) -> dict:
+    known = {k.name: k for k in knobs}
+    for name in given:
+        if name not in known:
+            allowed = f"allowed: {', '.join(known)}" if known else "it has none"
+            raise InputError(f"method {method} has no parameter {str(name)[:40]!r}; {allowed}")
+    out = {name: knob.check(given.get(name, knob.default)) for name, knob in known.items()}
+    for name in ("window", "gamma", "iterations"):
+        if cells and name in out and out[name] > cells:
+            if name in given:
+                raise InputError(f"{name} is {out[name]}; allowed: a whole number from 1 to {cells} (cells)")
+            out[name] = cells
+    return out
 
 
 METHODS: dict[str, Method] = {
@@ -70,6 +101,21 @@ METHODS: dict[str, Method] = {
 }  # fmt: skip
 
 
-def method(name: str) -> Method:
+PLAIN = ("last_noise", "steps", "guidance", "schedule", "temperature")
+LATENT_METHODS: dict[str, LatentMethod] = {
+    m.name: m
+    for m in (
+        LatentMethod("mar", "Plain MAR", "none", "",
+                     "The target alone, in any number of steps; with as many as a speculative run, its fair baseline.",
+                     "Li et al., 2024 (2406.11838)", (ITERATIONS, *(SWITCHES[k] for k in PLAIN))),
+        LatentMethod("cspd", "Continuous speculative decoding", "model", "b = min(1, S · N(x; μp, σp) / N(x; μq, σq))",
+                     "A small MAR drafts vectors, the target judges them by the last step of their diffusion chains.",
+                     "Wang et al., 2024 (2411.11925)", tuple(SWITCHES.values())),
+    )
+}  # fmt: skip
+ALL_METHODS: dict[str, Method | LatentMethod] = {**METHODS, **LATENT_METHODS}
+
+
+def method(name: str) -> Method | LatentMethod:
     """The method of that name. Raises InputError that lists the names."""
-    return METHODS[choose("method", name, METHODS)]
+    return ALL_METHODS[choose("method", name, ALL_METHODS)]

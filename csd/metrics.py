@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
 
 DEFINITIONS = {
     "cells": "Tokens of the picture.",
@@ -19,6 +20,12 @@ DEFINITIONS = {
     "resampled": "Rejected drafts, each replaced by a draw from the residual law.",
     "bonus": "Free tokens of the target after a round in which every draft was accepted.",
     "first": "Tokens the target drew alone, with no draft to check.",
+    "prefill": "Tokens of a continuous run that the target drew alone before speculation began.",
+    "head_steps": "Calls of the diffusion heads, draft and target together, whatever their batch. Continuous runs only.",
+    "fallbacks": "Rejected drafts whose replacement ran out of trials, so that the target's own draw stands in.",
+    "trials": "Proposals made to replace rejected drafts.",
+    "mean_distance": "Mean distance of draft and target means in the last transition, in sigmas of the target.",
+    "median_distance": "Median of that distance.",
     "acceptance_rate": "accepted / examined.",
     "tokens_per_forward": "committed / target forwards.",
     "drift": "Sum over cells of the total variation between the law the rule emits there and the target's law p. "
@@ -44,10 +51,17 @@ def summary(rounds: Sequence, cells: int) -> dict:
     counted = {k: getattr(last, k) if last else 0
                for k in ("target_forwards", "target_rows", "draft_forwards", "draft_rows")}  # fmt: skip
     outcomes = [o for r in rounds for o in r.cells["outcome"]]
+    continuous = bool(last) and last.head_steps is not None
+    distances = [v for r in rounds for v in r.tests.get("distance", ())]
     seconds = {p: sum(r.seconds.get(p, 0.0) for r in rounds) for p in PARTS}
     return {
         "cells": cells, "rounds": len(rounds), **total, **counted,
-        **{k: outcomes.count(k) for k in ("resampled", "bonus", "first")},
+        **{k: outcomes.count(k) for k in ("resampled", "bonus", "first", "prefill")},
+        "head_steps": last.head_steps if last else None,
+        "fallbacks": _total(rounds, "fallback") if continuous else None,
+        "trials": _total(rounds, "trials") if continuous else None,
+        "mean_distance": sum(distances) / len(distances) if distances else None,
+        "median_distance": median(distances) if distances else None,
         "acceptance_rate": total["accepted"] / total["examined"] if total["examined"] else None,
         "tokens_per_forward": total["committed"] / counted["target_forwards"] if counted["target_forwards"] else None,
         "drift": _sum(rounds, "drift"), "mean_H": _mean(rounds, "H"), "calibration": calibration(rounds),
@@ -68,6 +82,11 @@ def calibration(rounds: Sequence) -> float | None:
             surprise += -logp - H
             var += v
     return surprise / math.sqrt(var) if var > 0 else None
+
+
+def _total(rounds: Sequence, key: str) -> int:
+    """Sum of a column of tests; entries that do not apply are None."""
+    return sum(int(v or 0) for r in rounds for v in r.tests.get(key, ()))
 
 
 def _column(rounds: Sequence, key: str) -> list | None:

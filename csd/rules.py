@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from csd.errors import number
+from csd.knobs import Knob
 
 Array = np.ndarray
 
@@ -71,24 +71,6 @@ def positive_part(p: Array, q: Array) -> Array:
     r = np.maximum(p - q, 0.0)
     mass = r.sum(-1, keepdims=True)
     return np.where(mass > 0, r / np.where(mass > 0, mass, 1.0), p)
-
-
-@dataclass(frozen=True)
-class Knob:
-    """A parameter a person may turn: range, default, and what it does in one sentence."""
-
-    name: str
-    title: str
-    default: float
-    low: float
-    high: float
-    meaning: str
-    step: float = 0.05
-    whole: bool = False
-
-    def check(self, value: object) -> float:
-        """The value, if it is allowed; else an InputError naming the range."""
-        return number(self.name, value, self.low, self.high, whole=self.whole)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,9 @@ class Header:
     """What was run. knobs and sampling hold every parameter with its value; entropies are in nats.
 
     weights: a fingerprint of the model files. forced: positions whose token the format dictates. filters: what turns
-    logits into p and q, in this order.
+    logits into p and q, in this order. kind: discrete, or continuous, whose tokens are vectors of `width` numbers (vocab
+    is 0 then). order: the order in which cells are generated; empty means reading order. preset: the set of switches a
+    continuous run keeps to.
     """
 
     method: str
@@ -51,6 +53,10 @@ class Header:
     verify_dtype: str = "float64"
     entropy_unit: str = "nat"
     streams: str = "splitmix64(seed, purpose, position, attempt)"
+    kind: str = "discrete"
+    width: int = 0
+    order: list = field(default_factory=list)
+    preset: str = ""
     format: str = FORMAT
     version: int = VERSION
     type: str = "header"
@@ -60,11 +66,12 @@ class Header:
 class Round:
     """One target forward and what it settled.
 
-    start: first position; fed: tokens fed; drafted, examined, accepted, relaxed, committed: counts. The four forward and
-    row counters run over the whole run so far. kv: tokens in the target's cache before and after. window, origin, age:
-    the drafts of the round. cells: columns, one entry per committed token. tests: columns, one entry per examined draft.
-    top: the likeliest tokens of p and q. full: whole laws, base64 float32, of the positions asked for.
-    draw: the uniform draw behind the token the target supplied itself (residual, bonus or first).
+    start: first position, counted in order of generation; fed: tokens fed (continuous: positions asked of the target);
+    drafted, examined, accepted, relaxed, committed: counts. The four forward and row counters run over the whole run so
+    far. kv: tokens in the target's cache before and after. window, origin, age: the drafts of the round. cells: columns,
+    one entry per committed token. tests: columns, one entry per examined draft. top: the likeliest tokens of p and q.
+    full: whole laws, base64 float32, of the positions asked for. draw: the uniform draw behind the token the target
+    supplied itself (residual, bonus or first). head_steps: calls of the diffusion heads so far, of continuous runs.
     """
 
     round: int
@@ -90,6 +97,7 @@ class Round:
     top: dict = field(default_factory=dict)
     full: dict = field(default_factory=dict)
     draw: float | None = None
+    head_steps: int | None = None
     type: str = "round"
 
 
@@ -117,6 +125,11 @@ Event = Header | Round | Picture | Footer
 _KINDS = {"header": Header, "round": Round, "picture": Picture, "footer": Footer}
 
 
+def settled(r: Round) -> list:
+    """The tokens a round settled: ints, or vectors of continuous runs."""
+    return r.cells["latent"] if "latent" in r.cells else r.cells["token"]
+
+
 def footer(rounds: list[Round], cells: int, status: str, message: str | None = None) -> Footer:
     """The footer that belongs to these rounds."""
     return Footer(status, summary(rounds, cells), message)
@@ -141,9 +154,9 @@ class Trace:
         return next((e for e in self.events if isinstance(e, Footer)), None)
 
     @property
-    def tokens(self) -> list[int]:
-        """Committed tokens so far, in raster order."""
-        return [t for r in self.rounds for t in r.cells["token"]]
+    def tokens(self) -> list:
+        """Settled tokens so far, in order of generation: ints, or vectors of continuous runs."""
+        return [t for r in self.rounds for t in settled(r)]
 
     def record(self, events: Iterable[Event]) -> Iterator[Event]:
         """Pass events on and keep them. However the run ends (closed, failed), the trace is left with a footer."""
@@ -236,13 +249,19 @@ def _header_problem(trace: Trace) -> str | None:
     h = trace.header
     if (h.format, h.version) != (FORMAT, VERSION):
         return f"format {str(h.format)[:20]} version {str(h.version)[:8]}; this program reads {FORMAT} version {VERSION}"
-    if len(h.grid) != 2 or h.cells != h.grid[0] * h.grid[1] or not 0 < h.cells <= 2**16 or h.vocab < 1:
-        return "grid, cells and vocab do not fit together"
+    if len(h.grid) != 2 or h.cells != h.grid[0] * h.grid[1] or not 0 < h.cells <= 2**16:
+        return "grid and cells do not fit together"
+    size = {"discrete": h.vocab, "continuous": h.width}.get(h.kind)
+    if size is None or not 0 < size <= 2**20:
+        return "vocab (discrete) or width (continuous) is missing"
+    if h.order and sorted(h.order) != list(range(h.cells)):
+        return "order is not a permutation of the cells"
     return None
 
 
 def _rounds_problem(trace: Trace) -> str | None:
     h, at = trace.header, 0
+    order = h.order or list(range(h.cells))
     for i, r in enumerate(trace.rounds):
         where = f"round {i}"
         if r.round != i or r.start != at:
@@ -250,12 +269,15 @@ def _rounds_problem(trace: Trace) -> str | None:
         n = r.committed
         if n < 1 or at + n > h.cells:
             return f"{where} commits {n} tokens at position {at} of {h.cells}"
-        if r.cells["pos"] != list(range(at, at + n)):
+        if r.cells["pos"] != order[at : at + n]:
             return f"{where} has other cells than it commits"
         for key, column in r.cells.items():
             if len(column) != n:
                 return f"{where}, column {key[:20]} has {len(column)} entries for {n} cells"
-        if not all(isinstance(t, int) and 0 <= t < h.vocab for t in r.cells["token"]):
+        if h.kind == "continuous":
+            if not all(len(z) == h.width and all(type(v) is float for v in z) for z in r.cells["latent"]):
+                return f"{where} has a token that is not {h.width} numbers"
+        elif not all(isinstance(t, int) and 0 <= t < h.vocab for t in r.cells["token"]):
             return f"{where} has a token outside 0 to {h.vocab - 1}"
         if not set(r.cells["outcome"]) <= set(OUTCOMES):
             return f"{where} has an unknown outcome"

@@ -1,15 +1,19 @@
 """Continuous speculative decoding: what is exact is exact through the real loop, what is not fails the same test."""
 
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 from scipy import stats
 from toy_latent import ToyLatents
 
-from csd.continuous import PRESETS, CSpD, Paths, log_gauss, plain, residual, speculate, totals
+from csd.continuous import Paths, decode_latents, log_gauss, plain, residual, speculate
 from csd.errors import InputError
+from csd.methods import LATENT_METHODS
+from csd.pictures import image
+from csd.switches import PRESETS, CSpD
+from csd.trace import Trace, first_difference, first_problem, loads
 
 SAMPLES, CHUNKS = 100_000, 8
 BASE = CSpD(steps=3, prefill=0.0, gamma=2)
@@ -116,21 +120,86 @@ def test_fallback_is_a_draw_from_the_target_and_is_counted():
     assert fallback and trials == 7 and np.abs(token - 5).max() < 1
 
 
+def run(target, draft, settings, seed, **kw):
+    """A trace of CSpD with these settings."""
+    return Trace(decode_latents(target, LATENT_METHODS["cspd"], "toy", asdict(settings), seed, draft, **kw))
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_accounts(preset):
     target, draft = ToyLatents(0, 0.5, 4, 30), ToyLatents(0.1, 0.6, 4, 30)
     settings = replace(PRESETS[preset], steps=4, gamma=5)
-    rounds = list(speculate(target, draft, "toy", settings, 3))
-    t = totals(rounds, 30)
-    assert t["committed"] == 30 and sorted(d.pos for r in rounds for d in r.cells) == list(range(30))
+    trace = run(target, draft, settings, 3)
+    t, rounds = trace.footer.totals, trace.rounds
+    assert t["committed"] == 30 and sorted(p for r in rounds for p in r.cells["pos"]) == list(range(30))
     assert t["target_forwards"] == len(rounds)
     first = round(settings.prefill * 30)
-    assert [d.outcome for r in rounds for d in r.cells][:first] == ["prefill"] * first
+    assert [o for r in rounds for o in r.cells["outcome"]][:first] == ["prefill"] * first and t["prefill"] == first
     if preset == "code":  # the number of target calls does not depend on acceptance
         assert t["target_forwards"] == first + -(-(30 - first) // 5)
-    again = list(speculate(target, draft, "toy", settings, 3))
-    assert all(np.array_equal(a.token, b.token) for r, s in zip(rounds, again, strict=True)
-               for a, b in zip(r.cells, s.cells, strict=True))  # fmt: skip
+    assert trace.header.preset == preset and trace.header.lossless == (preset == "exact")
+    assert first_difference(trace, run(target, draft, settings, 3)) is None
+    assert first_difference(trace, loads(trace.dumps())) is None  # as a file and back
+
+
+def test_numbers_in_a_trace_are_those_of_the_decision():
+    """Everything a view shows of a decision can be computed again from the stored means, sigmas and draft."""
+    target, draft = ToyLatents(0, 0.5, 4, 60), ToyLatents(0.6, 0.6, 4, 60)
+    settings = replace(PRESETS["paper"], steps=4, gamma=5, inner_temperature=2)
+    verdicts = set()
+    for r in run(target, draft, settings, 5).rounds:
+        for row in zip(*(r.tests.get(k, []) for k in r.tests), strict=True):
+            t = dict(zip(r.tests, row, strict=True))
+            x, mp, sp, mq, sq = (np.array([t[k]]) for k in ("x", "mean_p", "sigma_p", "mean_q", "sigma_q"))
+            raw, tempered = ((log_gauss(x, mp, sp, c) - log_gauss(x, mq, sq, c))[0] + t["log_s"] for c in (1, 2))
+            assert t["log_ratio"] == pytest.approx(raw, abs=1e-4)
+            assert t["log_ratio_tempered"] == pytest.approx(tempered, abs=1e-4)
+            assert t["distance"] == pytest.approx(np.linalg.norm((mp - mq) / sp), rel=1e-4)
+            assert t["b"] == pytest.approx(np.exp(min(0, tempered)), rel=1e-3)
+            assert t["kept"] == (t["u"] < t["b"]) and (t["trials"] is None) == t["kept"] == (t["fallback"] is None)
+            outcome = r.cells["outcome"][r.cells["pos"].index(t["pos"])]
+            assert outcome == ("resampled" if not t["kept"] else "exact" if t["u"] < t["b_exact"] else "relaxed")
+            verdicts.add(outcome)
+    assert verdicts == {"exact", "relaxed", "resampled"}
+
+
+def test_a_damaged_continuous_trace_is_refused():
+    trace = run(ToyLatents(0, 0.5, 4, 12), ToyLatents(0.1, 0.6, 4, 12), CSpD(steps=3), 0)
+    for damage, words in [(lambda t: t.rounds[2].cells["latent"][0].pop(), "a token that is not 4 numbers"),
+                          (lambda t: t.header.order.reverse(), "other cells than it commits"),
+                          (lambda t: t.header.order.pop(), "not a permutation"),
+                          (lambda t: setattr(t.header, "width", 0), "width (continuous) is missing"),
+                          (lambda t: t.rounds[1].cells["latent"].clear(), "column latent has 0 entries")]:  # fmt: skip
+        copy = loads(trace.dumps())
+        damage(copy)
+        assert words in first_problem(copy)
+
+
+def test_stop_and_broken_models():
+    target, draft = ToyLatents(0, 0.5, 4, 30), ToyLatents(0.1, 0.6, 4, 30)
+    calls = iter([False] * 6 + [True])
+    stopped = run(target, draft, CSpD(steps=3), 0, stop=lambda: next(calls))
+    assert stopped.footer.status == "stopped" and len(stopped.rounds) == 6 and first_problem(stopped) is None
+    target.mean = lambda x, contexts: x * np.nan
+    broken = Trace()
+    with pytest.raises(FloatingPointError, match="not finite"):
+        list(broken.record(decode_latents(target, LATENT_METHODS["cspd"], "toy", {"steps": 3}, 0, draft)))
+    assert broken.footer.status == "error"
+    with pytest.raises(InputError, match="needs a draft model that shares the token grid"):
+        run(target, None, CSpD(steps=3), 0)
+
+
+def test_noise_temperature_keeps_the_exact_preset_exact():
+    """Its scale belongs to the last Gaussian as well; judged by the untempered sigma the same run is not exact."""
+    settings, n = replace(BASE, temperature=0.6), 20_000
+    target, draft = models(1)
+    ends = {"plain": [], "exact": []}
+    for seed in range(n):
+        for r in plain(target, "toy", settings, seed + 10**9):
+            ends["plain"] += [d.token[0] for d in r.cells if d.pos == 1]
+        for r in speculate(target, draft, "toy", settings, seed):
+            ends["exact"] += [d.token[0] for d in r.cells if d.pos == 1]
+    assert len(ends["exact"]) == n and stats.ks_2samp(ends["plain"], ends["exact"]).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("iterations,calls", [(None, 30), (30, 30), (8, 8), (1, 1)])
@@ -145,7 +214,7 @@ def test_bad_settings_name_what_is_allowed():
                        ({"gamma": 0}, "gamma is '0'; allowed: a whole number from 1"),
                        ({"verification": ""}, "allowed: sequential, block"),
                        ({"inner_temperature": 0.5}, "inner_temperature is '0.5'; allowed: a number from 1"),
-                       ({"last_noise": 1}, "last_noise is 1; allowed: true, false")]:  # fmt: skip
+                       ({"last_noise": 1}, "last_noise is '1'; allowed: true, false")]:  # fmt: skip
         with pytest.raises(InputError) as error:
             CSpD(**bad)
         assert words in str(error.value)
@@ -175,13 +244,23 @@ def test_mar_through_the_loop(tiny_mar, guidance):
     """Every preset on a real MAR: counts, a picture, and drafts of the target itself are all accepted."""
     target, draft = tiny_mar
     for preset in PRESETS.values():
-        settings = replace(preset, steps=5, gamma=4, guidance=guidance)
-        rounds = list(speculate(target, draft, "toy", settings, 1))
-        t = totals(rounds, 16)
-        assert t["committed"] == 16 and t["target_forwards"] == len(rounds)
-        assert target.decode(np.stack([d.token for r in rounds for d in r.cells])).shape == (8, 8, 3)
-    same = list(speculate(target, target, "toy", CSpD(steps=5, gamma=4, guidance=guidance), 1))
-    assert totals(same, 16)["acceptance_rate"] == 1
+        trace = run(target, draft, replace(preset, steps=5, gamma=4, guidance=guidance, schedule="linear"), 1)
+        t = trace.footer.totals
+        assert t["committed"] == 16 and t["target_forwards"] == len(trace.rounds)
+        assert t["target_rows"] % (1 if guidance == 1 else 2) == 0 and t["head_steps"] % 5 == 0
+        assert image(target, trace).size == (8, 8)
+    same = run(target, target, CSpD(steps=5, gamma=4, guidance=guidance), 1)
+    assert same.footer.totals["acceptance_rate"] == 1
+
+
+def test_linear_guidance_is_mars(tiny_mar):
+    """The weight after a step that makes k of n cells known is 1 + (guidance - 1) k / n, row by row."""
+    target, known = tiny_mar[0], np.zeros((2, 16), bool)
+    known[1, :5] = True
+    session = target.open("toy", 5.0, 4, "linear")
+    _, weights = session.contexts(np.zeros((16, 8)), known, [(0, 0), (1, 6), (1, 7)])
+    assert weights[:, 0].tolist() == [1 + 4 * 1 / 16, 1 + 4 * 7 / 16, 1 + 4 * 7 / 16]
+    assert target.open("toy", 5.0, 4).contexts(np.zeros((16, 8)), known, [(0, 0)])[1].item() == 5
 
 
 def test_batched_contexts_are_the_contexts_of_single_rows(tiny_mar):
@@ -191,8 +270,8 @@ def test_batched_contexts_are_the_contexts_of_single_rows(tiny_mar):
     known = np.array([[pos in order[: 3 + i] for pos in range(16)] for i in range(4)])
     wanted = [(i, int(order[3 + i])) for i in range(4)]
     session = target.open("toy", 2.0, 5)
-    together = session.contexts(z, known, wanted).numpy()
+    together = session.contexts(z, known, wanted)[0].numpy()
     for i in range(4):
-        alone = session.contexts(z, known[i : i + 1], [(0, wanted[i][1])]).numpy()
+        alone = session.contexts(z, known[i : i + 1], [(0, wanted[i][1])])[0].numpy()
         assert np.abs(together[:, i] - alone[:, 0]).max() < 1e-5
     assert (session.forwards, session.rows) == (5, 2 * 4 + 4 * 2)

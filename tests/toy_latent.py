@@ -44,7 +44,7 @@ class ToyLatents:
     def sigma(self, t, x):
         return np.full_like(x, self.s) * (1 + 0.2 * np.tanh(x) * (t > 0))
 
-    def open(self, label, guidance, steps):
+    def open(self, label, guidance, steps, schedule="constant"):
         return ToyLatentSession(self, steps)
 
     def decode(self, latents):

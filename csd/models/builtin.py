@@ -1,12 +1,13 @@
-"""The built-in discrete models: a small LlamaGen pair over a small VQ tokeniser, read from assets/.
+"""The built-in models, read from assets/: a small LlamaGen pair and a small MAR pair over one small VQ tokeniser.
 
-They are `LlamaGen` and `VQModel` instances with small numbers in their configs; the classes are those that hold the
-published checkpoints.
+They are `LlamaGen`, `MAR` and `VQModel` instances with small numbers in their configs; the classes are those that hold
+the published checkpoints. The MAR pair draws the tokeniser's latents as they are before quantising.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +20,9 @@ from safetensors.torch import load_file
 
 from csd.errors import InputError, choose
 from csd.models.base import find_label
+from csd.models.latent import MARModel
 from csd.models.llamagen import Cache, LlamaGen, LlamaGenConfig
+from csd.models.mar import MAR, MARConfig
 from csd.models.vq import VQConfig, VQModel, pixels
 
 Array = np.ndarray
@@ -85,6 +88,16 @@ class LlamaGenModel:
     def embeddings(self) -> Array:
         return self._codebook
 
+    def probe(self) -> Callable[[], None]:
+        """A typical step, for timing: one guided window of 15 tokens, taken back again."""
+        session, window = self.open(self.labels[0], 1.5), np.zeros(15, np.int64)
+
+        def step() -> None:
+            session.forward(window)
+            session.rollback(15)
+
+        return step
+
     @cached_property
     def _codebook(self) -> Array:
         return self.tokenizer.codebook().detach().numpy()
@@ -95,17 +108,36 @@ def load_garden(folder: Path = ASSETS, dtype: str = "float32") -> tuple[LlamaGen
 
     Raises InputError when files are missing or damaged.
     """
+    card, tokenizer = _tokenizer(folder, dtype)
+    pair = []
+    for role, name in (("target", "garden"), ("draft", "garden-draft")):
+        net = LlamaGen(LlamaGenConfig(**card[role]))
+        mark = _fill(net, folder / f"{name}.safetensors")
+        pair.append(LlamaGenModel(name, net.to(DTYPES[dtype]), tokenizer, card["labels"], mark))
+    return pair[0], pair[1]
+
+
+def load_garden_mar(folder: Path = ASSETS, dtype: str = "float32") -> tuple[MARModel, MARModel]:
+    """The built-in continuous target and draft. dtype: of the networks' weights, float32 or bfloat16.
+
+    Raises InputError when files are missing or damaged.
+    """
+    card, tokenizer = _tokenizer(folder, dtype)
+    pair = []
+    for role, name in (("mar-target", "garden-mar"), ("mar-draft", "garden-mar-draft")):
+        net = MAR(MARConfig(**card[role]))
+        mark = _fill(net, folder / f"{name}.safetensors")
+        pair.append(MARModel(name, net.to(DTYPES[dtype]), tokenizer, card["labels"], mark))
+    return pair[0], pair[1]
+
+
+def _tokenizer(folder: Path, dtype: str) -> tuple[dict, VQModel]:
+    """The description of the built-in models and the tokeniser they share."""
     choose("dtype", dtype, DTYPES)
     card = _read_card(folder / "garden.json")
     tokenizer = VQModel(VQConfig(**{k: tuple(v) if isinstance(v, list) else v for k, v in card["tokenizer"].items()}))
     _fill(tokenizer, folder / "garden-tokenizer.safetensors")
-    pair = []
-    for role, name in (("target", "garden"), ("draft", "garden-draft")):
-        net, path = LlamaGen(LlamaGenConfig(**card[role])), folder / f"{name}.safetensors"
-        _fill(net, path)
-        fingerprint = "sha256:" + sha256(path.read_bytes()).hexdigest()[:16]
-        pair.append(LlamaGenModel(name, net.to(DTYPES[dtype]), tokenizer, card["labels"], fingerprint))
-    return pair[0], pair[1]
+    return card, tokenizer
 
 
 def _read_card(path: Path) -> dict:
@@ -115,8 +147,8 @@ def _read_card(path: Path) -> dict:
         raise InputError(f"the built-in models' description {path.name} is missing or damaged") from None
 
 
-def _fill(module: torch.nn.Module, path: Path) -> None:
-    """Load a safetensors file (stored in half precision or wider) strictly into a module."""
+def _fill(module: torch.nn.Module, path: Path) -> str:
+    """Load a safetensors file (stored in half precision or wider) strictly into a module; returns its fingerprint."""
     try:
         tensors = {k: v.float() for k, v in load_file(path).items()}
         module.load_state_dict(tensors)
@@ -129,26 +161,26 @@ def _fill(module: torch.nn.Module, path: Path) -> None:
     bad = [k for k, v in tensors.items() if not torch.isfinite(v).all()]
     if bad:
         raise InputError(f"weights {path.name} hold numbers that are not finite ({bad[0]})")
+    return "sha256:" + sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def choose_threads(model: LlamaGenModel, most: int | None = None) -> int:
-    """Set torch's thread count to the fastest of 1, 2, 4, … for one verification window, by measuring; returns it.
+def choose_threads(model: LlamaGenModel | MARModel, most: int | None = None) -> int:
+    """Set torch's thread count to the fastest of 1, 2, 4, … for one verification step, by measuring; returns it.
 
     Two threads on a machine whose other core is busy can be a hundred times slower than one, so nothing is assumed.
     """
     import os
 
     most = most or min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    window, best, found = np.zeros(15, np.int64), float("inf"), 1
+    best, found = float("inf"), 1
     count = 1
     while count <= most:
         torch.set_num_threads(count)
-        session, times = model.open(model.labels[0], 1.5), []
+        step, times = model.probe(), []
         for _ in range(12):
             start = perf_counter()
-            session.forward(window)
+            step()
             times.append(perf_counter() - start)
-            session.rollback(15)
         median = sorted(times)[6]
         if median < 0.9 * best:  # more threads must pay clearly
             best, found = median, count

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,16 +17,18 @@ Array = np.ndarray
 
 
 class MARSession:
-    """A `LatentSession`. Guidance acts on the predicted noise only, with a constant weight; the variance is the labelled
-    row's, as in MAR. A guided forward runs every row twice, once without the label."""
+    """A `LatentSession`. Guidance acts on the predicted noise only; the variance is the labelled row's, as in MAR. Its
+    weight is constant or grows linearly with the share of cells known after the step, from 1 to `guidance`. A guided
+    forward runs every row twice, once without the label."""
 
-    def __init__(self, model: MAR, class_id: int, guidance: float, steps: int):
-        self._model, self._diffusion, self._guidance = model, Diffusion(steps), guidance
+    def __init__(self, model: MAR, class_id: int, guidance: float, steps: int, schedule: str = "constant"):
+        self._model, self._diffusion = model, Diffusion(steps, model.cfg.clip)
+        self._guidance, self._linear = guidance, schedule == "linear"
         self._labels = [class_id] if guidance == 1 else [class_id, -1]
         self.forwards = self.rows = self.head_steps = 0
 
     @torch.inference_mode()
-    def contexts(self, latents: Array, known: Array, wanted: list[tuple[int, int]]) -> Tensor:
+    def contexts(self, latents: Array, known: Array, wanted: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
         weight = self._model.z_proj.weight
         rows, times = len(known), len(self._labels)
         z = torch.as_tensor(latents, dtype=weight.dtype, device=weight.device).expand(times * rows, -1, -1)
@@ -34,15 +38,23 @@ class MARSession:
         self.forwards += 1
         self.rows += times * rows
         row, pos = torch.tensor(wanted, device=weight.device).T
-        return out[:, row, pos]
+        return out[:, row, pos], self._weights(known, row.cpu())
+
+    def _weights(self, known: Array, row: Tensor) -> Tensor:
+        """Guidance weight of each wanted position, float64 [m, 1]."""
+        if not self._linear:
+            return torch.full((len(row), 1), self._guidance, dtype=torch.float64)
+        held = torch.as_tensor(known).sum(1) + torch.bincount(row, minlength=len(known))
+        return 1 + (self._guidance - 1) * (held.double() / known.shape[1])[row, None]
 
     @torch.inference_mode()
-    def denoise(self, contexts: Tensor, start: Array, noise: Array) -> Paths:
-        times, m, _ = contexts.shape
+    def denoise(self, contexts: tuple[Tensor, Tensor], start: Array, noise: Array) -> Paths:
+        contexts, weights = contexts
+        m = contexts.shape[1]
         x, eps = torch.as_tensor(start), torch.as_tensor(noise)
         log_sigma = torch.zeros(m, dtype=torch.float64)
         for i in reversed(range(self._diffusion.steps)):
-            mean, sigma = self._transition(contexts, x, i, times, m)
+            mean, sigma = self._transition(contexts, weights, x, i)
             self.head_steps += 1
             if i == 0:
                 return Paths(mean.numpy(), sigma.numpy(), log_sigma.numpy())
@@ -50,27 +62,43 @@ class MARSession:
             x = mean + sigma * eps[:, self._diffusion.steps - 1 - i]
         raise AssertionError("a chain has at least one step")
 
-    def _transition(self, contexts: Tensor, x: Tensor, i: int, times: int, m: int) -> tuple[Tensor, Tensor]:
+    def _transition(self, contexts: Tensor, weights: Tensor, x: Tensor, i: int) -> tuple[Tensor, Tensor]:
+        times, m, _ = contexts.shape
         fed = x.to(contexts.dtype).to(contexts.device).repeat(times, 1)
         t = self._diffusion.times[i].to(contexts.device).expand(times * m)
         out = self._model.diffloss.net(fed, t, contexts.flatten(0, 1)).double().cpu()
         if times == 2:
             cond, null = out.chunk(2)
             eps, free = cond.chunk(2, -1)[0], null.chunk(2, -1)[0]
-            out = torch.cat([free + self._guidance * (eps - free), cond.chunk(2, -1)[1]], -1)
+            out = torch.cat([free + weights * (eps - free), cond.chunk(2, -1)[1]], -1)
         return self._diffusion.transition(out, x.double(), i)
 
 
 class MARModel:
     """A `LatentModel`: a MAR transformer, the tokeniser whose latents it draws, and names for its classes."""
 
-    def __init__(self, name: str, model: MAR, tokenizer: VQModel, labels: dict[str, int]):
-        self.name, self.labels, self._class = name, list(labels), labels
+    def __init__(self, name: str, model: MAR, tokenizer: VQModel, labels: dict[str, int], weights: str = ""):
+        self.name, self.labels, self._class, self.weights = name, list(labels), labels, weights
         self.model, self.tokenizer = model.eval(), tokenizer.eval()
         self.grid, self.width = (model.cfg.grid,) * 2, model.cfg.width
 
-    def open(self, label: str, guidance: float, steps: int) -> MARSession:
-        return MARSession(self.model, self._class[find_label(label, self.labels)], guidance, steps)
+    def open(self, label: str, guidance: float, steps: int, schedule: str = "constant") -> MARSession:
+        return MARSession(self.model, self._class[find_label(label, self.labels)], guidance, steps, schedule)
+
+    @property
+    def dtype_name(self) -> str:
+        return str(self.model.z_proj.weight.dtype).removeprefix("torch.")
+
+    def probe(self) -> Callable[[], None]:
+        """A typical step, for timing: five half-known rows and the start of their chains."""
+        session, cells = self.open(self.labels[0], 1.0, 4), self.grid[0] * self.grid[1]
+        known = np.tile(np.arange(cells) % 2 == 0, (5, 1))
+        z, start, noise = np.zeros((cells, self.width)), np.zeros((5, self.width)), np.zeros((5, 3, self.width))
+
+        def step() -> None:
+            session.denoise(session.contexts(z, known, [(i, 1) for i in range(5)]), start, noise)
+
+        return step
 
     @torch.inference_mode()
     def decode(self, latents: Array) -> Array:

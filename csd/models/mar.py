@@ -19,7 +19,11 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class MARConfig:
-    """Sizes: `width` numbers per token, `grid` tokens per side, a head of `head_depth` blocks of `head_dim`."""
+    """Sizes: `width` numbers per token, `grid` tokens per side, a head of `head_depth` blocks of `head_dim`.
+
+    clip: bound of a predicted number of a clean token, for models whose tokens have one; 0 is none, as published. The
+    cosine schedule's first transition divides by a square root of 2e-9, which a small model's error does not survive.
+    """
 
     dim: int
     encoder_layers: int
@@ -31,6 +35,7 @@ class MARConfig:
     grid: int = 16
     classes: int = 1000
     buffer: int = 64
+    clip: float = 0.0
 
     @property
     def cells(self) -> int:
@@ -206,7 +211,8 @@ class Diffusion:
 
     TRAIN_STEPS = 1000
 
-    def __init__(self, steps: int):
+    def __init__(self, steps: int, clip: float = 0.0):
+        self.clip = clip
         bar = [math.cos((i / self.TRAIN_STEPS + 0.008) / 1.008 * math.pi / 2) ** 2 for i in range(self.TRAIN_STEPS + 1)]
         betas = torch.tensor([min(1 - b / a, 0.999) for a, b in pairwise(bar)], dtype=torch.float64)
         cumulative = (1 - betas).cumprod(0)
@@ -237,6 +243,8 @@ class Diffusion:
         """Mean and standard deviation [n, width] of the transition out of step i (0: the last), from the head's out."""
         eps, v = out.double().chunk(2, -1)
         x0 = (x.double() - (1 - self.alpha[i]).sqrt() * eps) / self.alpha[i].sqrt()
+        if self.clip:
+            x0 = x0.clamp(-self.clip, self.clip)
         mean = self.coef_x0[i] * x0 + self.coef_xt[i] * x.double()
         share = (v + 1) / 2
         return mean, torch.exp(0.5 * (share * self.log_max[i] + (1 - share) * self.log_min[i]))

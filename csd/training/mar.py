@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from csd.models.mar import MAR, Diffusion, MARConfig
-from csd.models.vq import VQModel
+from csd.models.vq import VQConfig, VQModel
 from csd.training import data
 from csd.training.run import Average, Run, descend, device_and_amp, muon_and_adam, write_weights
 
@@ -21,11 +21,11 @@ SIZES = {
     "mar-target": {"dim": 256, "encoder_layers": 4, "decoder_layers": 4, "heads": 4, "head_depth": 3, "head_dim": 256},
     "mar-draft": {"dim": 112, "encoder_layers": 2, "decoder_layers": 2, "heads": 4, "head_depth": 2, "head_dim": 112},
 }
-BATCH, DROP_LABEL, LR_MUON, LR_ADAM, NOISES = 24, 0.1, 0.01, 1e-3, 4
+BATCH, DROP_LABEL, LR_MUON, LR_ADAM, NOISES = 24, 0.1, 0.01, 1e-3, 2
 
 
-def config(size: str, classes: int, vq: VQModel) -> MARConfig:
-    return MARConfig(**SIZES[size], width=vq.cfg.code_dim, grid=16, classes=classes, buffer=16)
+def config(size: str, classes: int, vq: VQConfig) -> MARConfig:
+    return MARConfig(**SIZES[size], width=vq.code_dim, grid=16, classes=classes, buffer=16, clip=vq.code_dim**0.5)
 
 
 def latents(vq: VQModel, x: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ def train(folder: Path, out: Path, minutes: float, resume: bool, weights: Path, 
     rows, _ = data.split(labels)
     vq = vq.to(device).eval()
     torch.manual_seed(3)
-    net, diffusion = MAR(config(size, len(names), vq)).to(device), Diffusion(Diffusion.TRAIN_STEPS)
+    net, diffusion = MAR(config(size, len(names), vq.cfg)).to(device), Diffusion(Diffusion.TRAIN_STEPS)
     net.init_weights()
     matrices = [p for n, p in net.named_parameters() if p.dim() == 2 and ("blocks" in n or "mlp" in n)]
     opts = muon_and_adam(net, matrices, LR_MUON, LR_ADAM)
@@ -89,7 +89,7 @@ def train(folder: Path, out: Path, minutes: float, resume: bool, weights: Path, 
         average.update(run.step)
         run.step, run.seen = run.step + 1, run.seen + BATCH
         if run.step % 100 == 0:
-            run.log(loss=loss)
+            run.log(loss=loss.detach())
     run.close()
     net.load_state_dict(average.shadow)
     write_weights(weights, net.state_dict(), {"pictures_seen": run.seen, "minutes": round(run.spent / 60, 1)})

@@ -9,9 +9,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from csd.training import data, tokenizer, transformer
+from csd.training import data, mar, tokenizer, transformer
 
-FILES = {"tokenizer": "garden-tokenizer", "target": "garden", "draft": "garden-draft"}
+FILES = {"tokenizer": "garden-tokenizer", "target": "garden", "draft": "garden-draft",
+         "mar-target": "garden-mar", "mar-draft": "garden-mar-draft"}  # fmt: skip
 
 
 def pack(folder: Path, runs: Path, assets: Path, leave_out: list[str]) -> None:
@@ -30,6 +31,7 @@ def pack(folder: Path, runs: Path, assets: Path, leave_out: list[str]) -> None:
         "tokenizer": asdict(vq),
         "target": asdict(transformer.config("target", len(names), vq.vocab)),
         "draft": asdict(transformer.config("draft", len(names), vq.vocab)),
+        **{part: asdict(mar.config(part, len(names), vq)) for part in mar.SIZES},
         "labels": {name: i for i, name in enumerate(names) if name not in leave_out},
     }
     (assets / "garden.json").write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
