@@ -15,61 +15,70 @@ import tempfile
 import uuid
 import zipfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
 
 import gradio as gr
 
-from csd import METHODS, MODELS, InputError, Sampling, Trace, decode, load, method
+from csd import ALL_METHODS, MODELS, InputError, Sampling, Trace, decode, decode_latents, load, method
+from csd.continuous import fixed_calls
 from csd.errors import choose, number
-from csd.methods import GAMMA, WINDOW
+from csd.methods import GAMMA, WINDOW, LatentMethod, Method
+from csd.models import for_kind
 from csd.pictures import with_pictures
 from csd.rules import DELTA, WEIGHT
+from csd.switches import SWITCHES, CSpD
 from csd.trace import Footer, Round
 from csd.trace import load as load_trace
-from viz import charts, live
+from viz import charts, live, words
 from viz.component import viewer
+from viz.controls import continuous_controls, control
 
 ASSETS = Path(__file__).parent / "assets"
-RECORDED = [ASSETS / "recorded" / f"garden-lemon-{name}.trace" for name in ("sjd", "csd")]
+RECORDED = [ASSETS / "recorded" / f"garden-lemon-{name}.trace" for name in ("sjd", "csd", "cspd")]
 YIELDS_PER_SECOND = 10  # more only lags the browser
 MAX_PANELS = 4
 MAX_BUNDLES = 32
+CONTINUOUS = [*SWITCHES, "iterations"]  # the continuous controls, in the order in which `generate` gets their values
 
 _bundles: deque[Path] = deque()
 _stops: dict[str, bool] = {}  # by browser session: has Stop been pressed since its run began
 
 
-def generate(request: gr.Request, model: str, label: str, names: list[str], seed: float, pace: float, guidance: float,
-             temperature: float, top_k: float, top_p: float, weight: float, delta: float, window: float,
-             gamma: float) -> Iterator[tuple]:  # fmt: skip
+@dataclass
+class Panel:
+    """One method as a person set it up: checked values, the model pair, and the trace its run will leave."""
+
+    method: Method | LatentMethod
+    values: dict
+    pair: tuple
+    trace: Trace = field(default_factory=Trace)
+
+
+def generate(request: gr.Request, model: str, latent_model: str, label: str, names: list[str], seed: float, pace: float,
+             guidance: float, temperature: float, top_k: float, top_p: float, weight: float, delta: float, window: float,
+             gamma: float, *continuous: object) -> Iterator[tuple]:  # fmt: skip
     """Run the chosen methods on one clock, a round of each in turn, and stream what happens to the viewer."""
     try:
-        panels = _panels(
-            model,
-            label,
-            names,
-            seed,
-            (guidance, temperature, top_k, top_p),
-            {"weight": weight, "delta": delta, "window": window, "gamma": gamma},
-        )
+        sampling = Sampling(guidance, temperature, top_k, top_p)
+        discrete = {"weight": weight, "delta": delta, "window": window, "gamma": gamma}
+        switches = dict(zip(CONTINUOUS, continuous, strict=True))
+        panels = _panels({"discrete": model, "continuous": latent_model}, label, names, seed, discrete, switches)
         pace = number("pace", pace, 0, 100)
     except InputError as error:
         raise gr.Error(str(error), duration=None, print_exception=False) from None
     session = request.session_hash or uuid.uuid4().hex
     _stops[session] = False
-    traces = [Trace() for _ in panels]
-    target, draft = load(model)
-    text = live.stream_header(label, int(seed), [m.title for m, *_ in panels])
-    runs = []
-    for (m, sampling, values), trace in zip(panels, traces, strict=True):
-        events = decode(target, m, label, sampling, values, int(seed), draft, stop=lambda: _stops.get(session, True))
-        runs.append(trace.record(with_pictures(events, target, every_cells=4, every_seconds=0.2)))
+    text = live.stream_header(label, int(seed), [p.method.title for p in panels])
+    runs = [_run(p, panels, label, int(seed), sampling, lambda: _stops.get(session, True)) for p in panels]
+    traces = [p.trace for p in panels]
     try:
         for chunk in _paced(runs, pace):
             text += chunk
             yield text, gr.skip(), gr.skip(), gr.skip()
+        text += live.notes(words.notes(traces))
         yield text, _bundle(traces), *_charts(traces)
     except FloatingPointError:
         text += "".join(live.line(i, t.footer) for i, t in enumerate(traces) if t.footer)
@@ -80,22 +89,42 @@ def generate(request: gr.Request, model: str, label: str, names: list[str], seed
         _stops.pop(session, None)
 
 
-def _panels(model: str, label: str, names: list[str], seed: float, sampling: tuple, knobs: dict) -> list[tuple]:
-    """Check everything a person chose; returns (method, sampling, knob values) per panel, in the registry's order."""
-    choose("model", model, MODELS)
-    target = load(model)[0]
-    choose("label", label, target.labels)
+def _panels(models: dict, label: str, names: list[str], seed: float, discrete: dict, switches: dict) -> list[Panel]:
+    """Check everything a person chose; a panel per method, in the registry's order."""
     number("seed", seed, 0, 2**53, whole=True)
     for name in names or ():
         method(name)
     if not 1 <= len(names or ()) <= MAX_PANELS:
         raise InputError(f"{len(names or ())} methods chosen; allowed: 1 to {MAX_PANELS}")
-    s, out = Sampling(*sampling), []
-    for m in (METHODS[n] for n in METHODS if n in names):
-        values = {k.name: knobs[k.name] for k in m.knobs}
-        m.settings(values, target.grid[0] * target.grid[1])
-        out.append((m, s, values))
+    out = []
+    for m in (ALL_METHODS[n] for n in ALL_METHODS if n in names):
+        pair = load(for_kind(m.kind, models[m.kind]))
+        choose("label", label, pair[0].labels)
+        given = discrete if m.kind == "discrete" else switches
+        values = {k.name: given[k.name] for k in m.knobs}
+        if m.name == "mar" and values["iterations"] == 0:
+            if "cspd" not in names:
+                raise InputError("MAR steps 0 means as many as the continuous speculative run has target calls; choose "
+                                 "that method too, or 1 to 256 steps")  # fmt: skip
+            values["iterations"] = fixed_calls(CSpD(**{k: switches[k] for k in SWITCHES}), 256)
+        m.settings({k: v for k, v in values.items() if v is not None}, pair[0].grid[0] * pair[0].grid[1])
+        out.append(Panel(m, values, pair))
     return out
+
+
+def _run(panel: Panel, panels: list[Panel], label: str, seed: int, sampling: Sampling, stop: Callable) -> Iterator:
+    """The events of a panel, recorded as its trace. Yields None while it has to wait for another panel."""
+    m, values, (target, draft) = panel.method, panel.values, panel.pair
+    if values.get("iterations", 1) is None:  # plain MAR with as many target calls as the speculative run will have made
+        lead = next(p.trace for p in panels if p.method.name == "cspd")
+        while lead.footer is None:
+            yield None
+        values = values | {"iterations": lead.footer.totals["target_forwards"] or 1}
+    if m.kind == "continuous":
+        events = decode_latents(target, m, label, values, seed, draft, stop)
+    else:
+        events = decode(target, m, label, sampling, values, seed, draft, stop=stop)
+    yield from panel.trace.record(with_pictures(events, target, every_cells=4, every_seconds=0.2))
 
 
 def _paced(runs: list[Iterator], pace: float) -> Iterator[str]:
@@ -104,6 +133,8 @@ def _paced(runs: list[Iterator], pace: float) -> Iterator[str]:
     while active:
         for i, run in list(active.items()):
             for event in run:
+                if event is None:
+                    break
                 chunk += live.line(i, event)
                 if isinstance(event, Footer):
                     del active[i]
@@ -111,7 +142,7 @@ def _paced(runs: list[Iterator], pace: float) -> Iterator[str]:
                     break
             else:
                 active.pop(i, None)
-        if monotonic() - sent > 1 / YIELDS_PER_SECOND or not active:
+        if chunk and (monotonic() - sent > 1 / YIELDS_PER_SECOND or not active):
             yield chunk
             chunk, sent = "", monotonic()
         if pace and active:
@@ -148,7 +179,8 @@ def replay(traces: list[Trace]) -> str:
     """The viewer's text for stored traces: no model needed."""
     head = traces[0].header
     lines = [live.line(i, e) for i, t in enumerate(traces) for e in t.events]
-    return live.stream_header(head.label, head.seed, [t.header.title for t in traces], recorded=True) + "".join(lines)
+    top = live.stream_header(head.label, head.seed, [t.header.title for t in traces], recorded=True)
+    return top + "".join(lines) + live.notes(words.notes(traces))
 
 
 def open_traces(files: list[str] | None) -> tuple:
@@ -164,9 +196,9 @@ def open_traces(files: list[str] | None) -> tuple:
         raise gr.Error(str(error), duration=None, print_exception=False) from None
 
 
-def slider(knob, **kw) -> gr.Slider:
-    high = min(knob.high, {"weight": 2, "window": 64, "gamma": 16}.get(knob.name, knob.high))
-    return gr.Slider(knob.low, high, knob.default, step=knob.step, label=knob.title, info=knob.meaning, **kw)
+def model_choice(kind: str) -> gr.Dropdown:
+    fitting = [(entry.title, name) for name, entry in MODELS.items() if entry.kind == kind]
+    return gr.Dropdown(fitting, value=for_kind(kind), label=f"Model, {kind} tokens")
 
 
 CSS = """
@@ -184,32 +216,35 @@ def build() -> gr.Blocks:
         gr.Markdown(
             f"# {title}\n"
             "A model draws a picture as a grid of tokens. Drafts are guessed ahead and judged by the target model; every "
-            "cell shows what became of its draft. Choose a fruit and press Generate, or watch the recorded run."
+            "cell shows what became of its draft. Side by side: exact, relaxed, and continuous tokens. Choose a fruit and "
+            "press Generate, or watch the recorded run."
         )
         with gr.Row(equal_height=False):
             label = gr.Dropdown(labels, value="lemon", label="What to draw", scale=2, min_width=180)
             seed = gr.Number(0, precision=0, minimum=0, label="seed", scale=1, min_width=90, elem_id="seed")
             methods = gr.CheckboxGroup(
-                [(m.title, m.name) for m in METHODS.values()], value=["sjd", "csd"], scale=6, min_width=320,
-                label=f"Methods, side by side (1 to {MAX_PANELS}): same seed, same draws",
+                [(m.title, m.name) for m in ALL_METHODS.values()], value=["sjd", "csd", "cspd"], scale=6, min_width=320,
+                label=f"Methods, side by side (1 to {MAX_PANELS}): same class and seed",
             )  # fmt: skip
             with gr.Column(scale=1, min_width=140):
                 go = gr.Button("Generate", variant="primary", elem_id="generate")
                 halt = gr.Button("Stop", elem_id="stop")
         with gr.Row(elem_id="body", equal_height=False):
             with gr.Column(scale=1, min_width=280):
-                knobs = [slider(WEIGHT), slider(DELTA), slider(WINDOW)]
-                guidance = gr.Slider(1, 6, 1.5, step=0.25, label="guidance", info="Pull towards the label; 1 is none.")
-                temperature = gr.Slider(0.1, 2, 1, step=0.05, label="temperature", info="Divides the logits.")
                 pace = gr.Slider(0, 60, 12, step=1, label="pace, rounds per second",
                                  info="Slowed for the eye; 0 runs free. Measured times leave the waiting out.")  # fmt: skip
-                with gr.Accordion("More", open=False):
-                    model = gr.Dropdown([(v, k) for k, v in MODELS.items()], value="garden", label="Model")
-                    knobs.append(slider(GAMMA))
-                    top_k = gr.Number(0, precision=0, minimum=0, label="top-k", info="Keep the k likeliest tokens; 0 all.")
-                    top_p = gr.Slider(
-                        0.05, 1, 1, step=0.05, label="top-p", info="Keep the likeliest tokens up to this mass."
-                    )
+                with gr.Accordion("Discrete tokens"):
+                    knobs = [control(WEIGHT), control(DELTA), control(WINDOW)]
+                    guidance = gr.Slider(1, 6, 1.5, step=0.25, label="guidance", info="Pull towards the label; 1 is none.")
+                    temperature = gr.Slider(0.1, 2, 1, step=0.05, label="temperature", info="Divides the logits.")
+                    with gr.Accordion("More", open=False):
+                        knobs.append(control(GAMMA))
+                        top_k = gr.Number(0, precision=0, minimum=0, label="top-k", info="Keep the k likeliest; 0 all.")
+                        top_p = gr.Slider(0.05, 1, 1, step=0.05, label="top-p", info="Keep the likeliest up to this mass.")
+                with gr.Accordion("Continuous tokens"):
+                    switches = continuous_controls()
+                with gr.Accordion("Models", open=False):
+                    models = [model_choice(kind) for kind in ("discrete", "continuous")]
                 save = gr.DownloadButton("Save traces of this run", interactive=False)
                 load_button = gr.UploadButton("Open traces", file_count="multiple", file_types=[".trace"])
             with gr.Column(scale=4, min_width=320):
@@ -217,8 +252,9 @@ def build() -> gr.Blocks:
                 with gr.Row():
                     lines = gr.Plot(charts.progress(recorded), label="settled tokens against target forwards")
                     bars = gr.Plot(charts.accepted_lengths(recorded), label="how many tokens a round settles")
-        go.click(generate, [model, label, methods, seed, pace, guidance, temperature, top_k, top_p, *knobs],
-                 [view, save, lines, bars], concurrency_limit=4, show_progress="hidden", api_name="generate")  # fmt: skip
+        inputs = [*models, label, methods, seed, pace, guidance, temperature, top_k, top_p, *knobs]
+        go.click(generate, inputs + [switches[k] for k in CONTINUOUS], [view, save, lines, bars],
+                 concurrency_limit=4, show_progress="hidden", api_name="generate")  # fmt: skip
         halt.click(stop, None, None, queue=False, show_progress="hidden", api_visibility="private")
         load_button.upload(open_traces, load_button, [view, lines, bars], show_progress="hidden", api_visibility="private")
     return page
@@ -229,6 +265,7 @@ def main() -> None:
     from csd.models.builtin import choose_threads
 
     try:
+        load("garden-mar")  # damaged weights are told at the start, not at the first click
         choose_threads(load("garden")[0])
         page = build()
     except InputError as error:  # weights or recorded runs are damaged

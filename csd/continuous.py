@@ -279,6 +279,12 @@ def speculate(target: LatentModel, draft: LatentModel, label: str, settings: CSp
         yield (_judge_block if settings.verification == "block" else _judge_sequence)(run, at, drafted, q)
 
 
+def fixed_calls(s: CSpD, cells: int) -> int | None:
+    """Target calls of a run that takes block verdicts: known beforehand, whatever is accepted. None when sequential."""
+    alone = round(s.prefill * cells)
+    return alone - (alone - cells) // s.gamma if s.verification == "block" else None
+
+
 def _draft(run: _Run, at: list[int]) -> tuple[Array, list[Paths]]:
     """Draft the cells one after the other, each seeing the drafts before it. They are put into z, but not marked known."""
     known, out, q = run.known.copy(), [], []

@@ -29,7 +29,7 @@ SWITCHES: dict[str, Knob] = {
              meaning="Draft and target chains start from the same noise and use the same noise at each step."),
         Knob("prefill", "pre-fill share", 0.05, 0, 1,
              "Share of the picture the target draws alone first. The paper recommends 0.05.", step=0.01),
-        Knob("gamma", "draft length γ", 4, 1, 256,
+        Knob("gamma", "draft length γ, continuous", 4, 1, 256,
              "Tokens drafted before the target checks them. The paper uses 4 to 32.", step=1, whole=True),
         Knob("trials", "residual trials", 100, 1, 10_000,
              "Proposals for a rejected token's replacement before the target's own draw stands in, which is counted as a "

@@ -24,6 +24,31 @@ def test_methods():
     assert json.loads(csd("methods", "--json").stdout)["methods"]["csd"]["parameters"]["delta"] == [0.0, 1.01, 0.65]
 
 
+@pytest.mark.parametrize("preset,calls", [("exact", None), ("paper", None), ("code", 38 + 55)])
+def test_continuous_presets(preset, calls, tmp_path):
+    """Few diffusion steps keep this short; the counts do not depend on them."""
+    trace = tmp_path / "a.trace"
+    args = ["generate", "--model", "garden-mar", "--label", "lemon", "--method", "cspd", "--preset", preset, "--seed", 0,
+            "--set", "steps=3", "--set", "gamma=4", "--threads", 1]  # fmt: skip
+    out = csd(*args, "--json", "--trace", trace, "--out", tmp_path / "a.png")
+    assert out.returncode == 0, out.stderr
+    row = json.loads(out.stdout.splitlines()[-1])
+    assert row.keys() >= KEYS | {"head_steps", "fallbacks", "trials", "mean_distance", "preset"}
+    assert row["preset"] == preset and row["committed"] == 256 == row["cells"] and row["status"] == "done"
+    assert row["prefill"] + row["examined"] <= 256 and row["accepted"] <= row["examined"]
+    assert row["head_steps"] == 3 * (row["target_forwards"] + row["draft_forwards"])
+    if calls:  # the public code's cost model: target calls are fixed, whatever is accepted
+        assert row["target_forwards"] == row["target_rows"] == calls and row["draft_forwards"] == 218
+    info = json.loads(csd("info", trace, "--json").stdout)
+    assert info["target_forwards"] == row["target_forwards"] and info["width"] == 8 and info["preset"] == preset
+
+
+def test_plain_mar_takes_the_steps_it_is_given():
+    out = csd("generate", "--method", "mar", "--set", "iterations=20", "--set", "steps=3", "--threads", 1, "--json")
+    row = json.loads(out.stdout.splitlines()[-1])
+    assert row["model"] == "garden-mar" and row["target_forwards"] == row["rounds"] == 20 and row["committed"] == 256
+
+
 def test_generate_and_info(tmp_path):
     picture, trace = tmp_path / "a.png", tmp_path / "a.trace"
     args = ["generate", "--label", "lemon", "--method", "csd", "--seed", 0, "--set", "delta=0.65", "--threads", 1, "--json"]
@@ -56,6 +81,21 @@ BAD = [
     (["generate", "--dtype", "int4"], "unknown dtype 'int4'; allowed: float32, bfloat16"),
     (["generate", "--keep-full", "999"], "--keep-full takes 'all' or cell numbers from 0 to 255"),
     (["generate", "--out", "no/such/folder/a.png"], "there is no folder to write a.png into"),
+    (["generate", "--method", "cspd", "--preset", "best"], "unknown preset 'best'; allowed: exact, paper, code"),
+    (["generate", "--preset", "exact"], "--preset belongs to method cspd, not csd"),
+    (["generate", "--method", "cspd", "--model", "garden"], "model garden has no continuous tokens"),
+    (["generate", "--method", "csd", "--model", "garden-mar"], "model garden-mar has no discrete tokens"),
+    (
+        ["generate", "--method", "cspd", "--set", "inner_temperature=43"],
+        "inner_temperature is '43'; allowed: a number from 1",
+    ),
+    (["generate", "--method", "cspd", "--set", "last_noise=maybe"], "last_noise is 'maybe'; allowed: true, false"),
+    (["generate", "--method", "cspd", "--set", "top_k=3"], "unknown parameter 'top_k' for cspd; allowed: verification"),
+    (
+        ["generate", "--method", "mar", "--set", "iterations=257"],
+        "iterations is 257; allowed: a whole number from 1 to 256",
+    ),
+    (["generate", "--method", "cspd", "--keep-full", "1"], "--keep-full is for discrete tokens"),
     (["info", "missing.trace"], "cannot read trace missing.trace"),
 ]
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,7 @@ def test_damaged_weights_end_the_start_with_one_line(tmp_path):
 
 
 def test_four_panels_finish_and_the_numbers_are_the_runs(page):
+    page.get_by_label("Continuous speculative decoding", exact=True).uncheck()
     for title in ("Plain autoregression", "Speculative decoding, draft model"):
         page.get_by_label(title, exact=True).check()
     set_slider(page, "pace, rounds per second", 0)
@@ -150,6 +152,81 @@ def test_four_panels_finish_and_the_numbers_are_the_runs(page):
     assert page.inner_text(".panel[data-panel='0'] [data-number=acceptance_rate]") == "n/a"
     assert page.inner_text(".panel[data-panel='1'] [data-number=draft_forwards]") != "0"
     page.wait_for_selector("#component-0, .js-plotly-plot", timeout=20_000)
+
+
+WATCH = """() => { const v = document.querySelector('.csd-viewer'); globalThis.marks = [];
+    new MutationObserver(() => marks.push([performance.now(), v.dataset.status, v.dataset.cells2]))
+        .observe(v, { attributes: true }); }"""
+
+
+def test_three_panels_stream_at_once_and_never_stand_still(page):
+    """Vanilla, relaxed and continuous: all on screen before any has ended, and no two seconds without a visible change."""
+    page.evaluate(WATCH)
+    page.click("#generate")
+    seen = until(page, lambda status, cells: status == "done" and cells == [256] * 3, 120)
+    assert any(status == "live" and all(0 < c < 256 for c in cells) for status, cells in seen)
+    marks = [m for m in page.evaluate("marks") if m[1] == "live"]
+    assert len({m[2] for m in marks}) > 20  # the continuous panel grows in steps
+    assert max(b[0] - a[0] for a, b in pairwise(marks)) < 2000
+    third = ".panel[data-panel='2']"
+    page.wait_for_function(
+        "s => document.querySelector(s).textContent.includes('fixed before the run')", arg=f"{third} .note"
+    )
+    assert page.inner_text(f"{third} [data-number=target_forwards]") == "93"  # 38 pre-fill, 55 blocks
+    assert page.inner_text(f"{third} [data-number=head_steps]") == str(25 * (93 + 218))
+    assert inked(page, f"{third} .picture") > 0.95
+
+
+def test_a_continuous_cell_explains_itself_and_its_map_can_be_ordered(page):
+    until(page, lambda status, cells: len(cells) == 3 and min(cells) == 256)
+    third = ".panel[data-panel='2']"
+    page.select_option(".layer-latent", "distance")
+    page.get_by_text("The cells as a table").click()
+    page.locator(f"{third} .picture").press("ArrowRight")
+    page.wait_for_function("document.querySelectorAll('.csd-viewer tbody tr').length === 256")
+    assert "distance, σ" in page.inner_text(".csd-viewer thead")
+    outcome = page.locator(".csd-viewer tbody tr td:nth-child(3)")
+    row = next(i for i in range(256) if outcome.nth(i).inner_text() == "rejected, resampled")
+    at = [int(page.inner_text(f".csd-viewer tbody tr:nth-child({row + 1}) td:nth-child({k})")) for k in (1, 2)]
+    box = page.locator(f"{third} .picture").bounding_box()
+    page.mouse.click(box["x"] + (at[1] + 0.5) * box["width"] / 16, box["y"] + (at[0] + 0.5) * box["height"] / 16)
+    page.mouse.move(5, 5)
+    page.wait_for_function("s => /ln N.x; μp/.test(document.querySelector(s).textContent)", arg=f"{third} .card")
+    card = page.inner_text(f"{third} .card")
+    assert (
+        f"row {at[0]}, column {at[1]}: rejected, resampled" in card
+        and "distances over 42" in card
+        and "residual law" in card
+    )
+    colours = """s => { const c = document.querySelector(s);
+        return [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data].join() }"""
+    page.select_option(".layer-latent", "order")
+    page.wait_for_function(
+        "s => document.querySelector(s).textContent === 'order of generation'", arg=f"{third} .layer-name"
+    )
+    before = page.evaluate(colours, f"{third} .layer-map")
+    page.get_by_label("in order of generation").check()
+    page.wait_for_timeout(300)
+    assert page.evaluate(colours, f"{third} .layer-map") != before
+
+
+def test_a_preset_sets_its_switches_and_a_switch_makes_it_your_own(page):
+    chosen = "() => [...document.querySelectorAll('#body input[type=radio]:checked')].map(e => e.value)"
+    page.locator("#preset").get_by_label("exact", exact=True).check()
+    page.wait_for_function(f"({chosen})().slice(0, 3).join() === 'exact,sequential,off'")
+    assert page.get_by_label("number input for inner temperature").input_value() == "1"
+    page.get_by_label("noise in the last transition").uncheck()
+    page.wait_for_function(f"({chosen})()[0] === 'own'")
+    page.get_by_label("noise in the last transition").check()
+    page.wait_for_function(f"({chosen})()[0] === 'exact'")
+
+
+def test_a_fair_baseline_needs_the_run_it_is_fair_to(page):
+    for title in ("Content-aware speculative decoding", "Continuous speculative decoding"):
+        page.get_by_label(title, exact=True).uncheck()
+    page.get_by_label("Plain MAR", exact=True).check()
+    page.click("#generate")
+    page.wait_for_selector("text=choose that method too, or 1 to 256 steps")
 
 
 def test_a_cell_explains_itself_by_mouse_and_keyboard(page):
@@ -170,7 +247,7 @@ def test_a_cell_explains_itself_by_mouse_and_keyboard(page):
 
 def test_wrong_input_is_one_line_and_loses_nothing(page, tmp_path):
     until(page, lambda status, cells: len(cells) >= 2 and min(cells[:2]) == 256)
-    for title in ("Speculative Jacobi decoding", "Content-aware speculative decoding"):
+    for title in ("Speculative Jacobi decoding", "Content-aware speculative decoding", "Continuous speculative decoding"):
         page.get_by_label(title, exact=True).uncheck()
     page.click("#generate")
     page.wait_for_selector("text=0 methods chosen; allowed: 1 to 4")
@@ -180,7 +257,7 @@ def test_wrong_input_is_one_line_and_loses_nothing(page, tmp_path):
     page.wait_for_selector("text=bad.trace is not a valid trace: line 1 is not an event")
     text = page.inner_text("body")
     assert "Traceback" not in text and str(tmp_path) not in text
-    assert state(page) == ("done", [256, 256])  # the recorded run is still there
+    assert state(page) == ("done", [256, 256, 256])  # the recorded run is still there
 
 
 def test_hostile_text_in_a_trace_is_only_text(page, tmp_path):
@@ -198,7 +275,8 @@ def test_no_sideways_scrolling_and_the_map_is_drawn(browser, address, theme, wid
     p = browser.new_page(viewport={"width": width, "height": 844}, reduced_motion="reduce")
     p.goto(f"{address}/?__theme={theme}")
     p.wait_for_selector(".csd-viewer .panel:not([hidden])", timeout=60_000)
-    until(p, lambda status, cells: cells[:2] == [256, 256], 5)  # reduced motion: no playing, straight to the end
+    until(p, lambda status, cells: cells == [256] * 3, 5)  # reduced motion: no playing, straight to the end
     assert p.evaluate("document.documentElement.scrollWidth") <= width
-    assert inked(p, ".panel[data-panel='0'] .picture") > 0.95
+    for i in range(3):
+        assert inked(p, f".panel[data-panel='{i}'] .picture") > 0.95
     p.close()

@@ -41,7 +41,8 @@ def template() -> str:
         "@panels": "".join(panel.replace("@index", str(i)) for i in range(PANELS)),
         "@key": _key(),
         "@legend": _legend(),
-        "@layers": "".join(f'<option value="{k}">{escape(v[1])}</option>' for k, v in palette.LAYERS.items()),
+        "@discrete": _layers("discrete"),
+        "@continuous": _layers("continuous"),
         "@definitions": _definitions(),
     }.items():
         page = page.replace(mark, text)
@@ -54,7 +55,8 @@ def _read(name: str) -> str:
 
 def _numbers(group: str) -> str:
     return "".join(
-        f'<div title="{escape(meaning)}"><dt>{escape(label)}</dt><dd data-number="{key}">n/a</dd></div>'
+        f'<div title="{escape(meaning)}" data-only="{palette.ONLY.get(key, "")}">'
+        f'<dt>{escape(label)}</dt><dd data-number="{key}">n/a</dd></div>'
         for key, label, meaning in palette.numbers(group)
     )
 
@@ -65,6 +67,12 @@ def _signs() -> list[tuple[str, str, str, str]]:
     outcomes = ((key, *palette.OUTCOMES[key]) for key in palette.SHOWN_IN_LEGEND)
     marks = [("", f'<i class="mark {key}"></i>', *words) for key, words in palette.MARKS.items()]
     return [(key, glyph.format(key), label, meaning) for key, label, *_, meaning in outcomes] + marks
+
+
+def _layers(kind: str) -> str:
+    """The quantities a run of this kind has, as options."""
+    own = ((key, layer[2]) for key, layer in palette.LAYERS.items() if kind in layer[0])
+    return "".join(f'<option value="{key}">{escape(label)}</option>' for key, label in own)
 
 
 def _key() -> str:
@@ -87,5 +95,5 @@ def _definitions() -> str:
         for group in palette.NUMBERS
         for _, label, meaning in palette.numbers(group)
     ]
-    rows += [(layer[1], layer[-1]) for layer in palette.LAYERS.values()]
+    rows += [(layer[2], layer[-1]) for layer in palette.LAYERS.values()]
     return "".join(f"<dt>{escape(term)}</dt><dd>{escape(meaning)}</dd>" for term, meaning in rows)

@@ -23,42 +23,72 @@ OUTCOMES = {
     "forced": ("forced", "#5A5A5A", "#8C8C8C", "square", "The format leaves no choice here; not counted anywhere."),
 }  # fmt: skip
 
-SHOWN_IN_LEGEND = ("exact", "relaxed", "resampled", "bonus", "first")
+SHOWN_IN_LEGEND = ("exact", "relaxed", "resampled", "bonus", "first", "prefill")
 
 # Marks that are no outcomes: key → (label, meaning). Their look is in viewer.css, class `mark` and the key.
 MARKS = {
     "waiting": ("drafts, not settled", "Drafts of the last round behind its last settled cell."),
     "settled": ("last round", "What the last target forward settled."),
+    "fallback": (
+        "fallback",
+        "Continuous runs: no proposal for the residual law was kept, so the target's own draw stands in.",
+    ),
     "none": ("not applicable", "No such number exists for this cell. It is never drawn as zero."),
 }
 
-# key → (where the number is: cells or tests, label, unit, top of the scale (None: largest value shown), scale, meaning)
+BOTH, DISCRETE, CONTINUOUS = ("discrete", "continuous"), ("discrete",), ("continuous",)
+
+# key → (kinds of run it exists for, where the number is: cells or tests, label, unit, top of the scale (None: largest value
+# shown), scale, meaning). A signed scale is logarithmic on both sides of 0.
 LAYERS = {
-    "H": ("cells", "entropy H(p)", "nats", None, "linear",
+    "H": (DISCRETE, "cells", "entropy H(p)", "nats", None, "linear",
           "How undecided the target was. High: many tokens are about as good."),
-    "tv": ("tests", "TV(p, q)", "", 1, "linear",
+    "tv": (DISCRETE, "tests", "TV(p, q)", "", 1, "linear",
            "Total variation between target and draft law: 0 same, 1 disjoint. CSD's gate compares it with δ."),
-    "b": ("tests", "accept probability b", "", 1, "linear", "Probability with which the rule keeps this draft."),
-    "drift": ("cells", "drift", "", None, "linear",
+    "distance": (CONTINUOUS, "tests", "distance of means", "σ", None, "log",
+                 "How far apart target and draft expect the token, in sigmas of the target's last transition. Log scale."),
+    "log_ratio": (CONTINUOUS, "tests", "ln ratio, raw", "nats", None, "signed",
+                  "Logarithm of the density ratio of the draft, factor S included, before the inner temperature."),
+    "log_ratio_tempered": (CONTINUOUS, "tests", "ln ratio, tempered", "nats", None, "signed",
+                           "What the draw is compared with: b = min(1, exp of it)."),
+    "log_s": (CONTINUOUS, "tests", "ln S", "nats", None, "signed",
+              "Logarithm of the trajectory factor: how differently draft and target spread their noise along the chain."),
+    "trials": (CONTINUOUS, "tests", "residual trials", "", None, "log",
+               "Proposals for a rejected token's replacement. Logarithmic scale."),
+    "fallback": (CONTINUOUS, "tests", "fallback", "", 1, "linear",
+                 "1 where no proposal was kept and the target's own draw stands in."),
+    "order": (CONTINUOUS, "cells", "order of generation", "", None, "linear", "0: generated first."),
+    "b": (BOTH, "tests", "accept probability b", "", 1, "linear", "Probability with which the rule keeps this draft."),
+    "drift": (DISCRETE, "cells", "drift", "", None, "linear",
               "Total variation between the law the rule emits here and p. 0 for exact rules."),
-    "surprise": ("cells", "surprise −log p", "nats", None, "linear",
+    "surprise": (DISCRETE, "cells", "surprise −log p", "nats", None, "linear",
                  "How unlikely the settled token was under the target."),
-    "rank_p": ("tests", "rank of the draft in p", "", None, "log", "0: the target's likeliest token. Logarithmic scale."),
-    "age": ("cells", "age of the draft", "rounds", None, "linear",
+    "rank_p": (DISCRETE, "tests", "rank of the draft in p", "", None, "log",
+               "0: the target's likeliest token. Logarithmic scale."),
+    "age": (DISCRETE, "cells", "age of the draft", "rounds", None, "linear",
             "Rounds in which this position had a draft before its verdict."),
 }  # fmt: skip
 
 RAMP = ("#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838")
 
+# for quantities with a sign: blue below 0, pale at 0, orange above; both ends differ in lightness from the middle alone
+SIGNED = ("#08306b", "#2b6ca3", "#7fb3d5", "#f3efe6", "#f5b26b", "#c9621a", "#6b2d04")
+
 # group → the numbers under a panel, in reading order: (key, label)
 NUMBERS = {
     "headline": (("tokens_per_forward", "tokens per forward"), ("target_forwards", "target forwards"),
-                 ("acceptance_rate", "acceptance rate"), ("drift", "drift, summed")),
+                 ("acceptance_rate", "acceptance rate"), ("drift", "drift, summed"),
+                 ("mean_distance", "mean distance, σ")),
     "counts": (("committed", "settled"), ("examined", "examined drafts"), ("accepted", "accepted"),
                ("relaxed", "of these relaxed"), ("target_rows", "target rows"), ("draft_forwards", "draft forwards")),
+    "latent": (("head_steps", "head steps"), ("trials", "residual trials"), ("fallbacks", "fallbacks")),
     "seconds": (("seconds_model", "in models"), ("seconds_draft", "draft"), ("seconds_target", "target"),
                 ("seconds_verify", "verify"), ("seconds_record", "record")),
 }  # fmt: skip
+
+
+# numbers that exist for one kind of run only
+ONLY = {"drift": "discrete", "mean_distance": "continuous"}
 
 
 def numbers(group: str) -> list[tuple[str, str, str]]:
@@ -72,6 +102,6 @@ def for_viewer() -> dict:
         "outcomes": {k: {"label": a, "light": c, "dark": d, "shape": s, "meaning": m}
                      for k, (a, c, d, s, m) in OUTCOMES.items()},
         "layers": {k: {"from": f, "label": a, "unit": u, "top": t, "scale": s, "meaning": m}
-                   for k, (f, a, u, t, s, m) in LAYERS.items()},
-        "ramp": RAMP,
+                   for k, (_, f, a, u, t, s, m) in LAYERS.items()},
+        "ramp": RAMP, "signed": SIGNED,
     }  # fmt: skip

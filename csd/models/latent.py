@@ -14,6 +14,7 @@ from csd.models.mar import MAR, Diffusion
 from csd.models.vq import VQModel, pixels
 
 Array = np.ndarray
+CHUNK = 32  # steps of a chain whose modulations are computed together: less overhead, bounded memory
 
 
 class MARSession:
@@ -49,29 +50,29 @@ class MARSession:
 
     @torch.inference_mode()
     def denoise(self, contexts: tuple[Tensor, Tensor], start: Array, noise: Array) -> Paths:
-        contexts, weights = contexts
-        m = contexts.shape[1]
-        x, eps = torch.as_tensor(start), torch.as_tensor(noise)
-        log_sigma = torch.zeros(m, dtype=torch.float64)
-        for i in reversed(range(self._diffusion.steps)):
-            mean, sigma = self._transition(contexts, weights, x, i)
-            self.head_steps += 1
-            if i == 0:
-                return Paths(mean.numpy(), sigma.numpy(), log_sigma.numpy())
-            log_sigma = log_sigma + sigma.log().sum(-1)
-            x = mean + sigma * eps[:, self._diffusion.steps - 1 - i]
-        raise AssertionError("a chain has at least one step")
+        rows, weights = contexts
+        head, x, eps = self._model.diffloss.net, torch.as_tensor(start), torch.as_tensor(noise)
+        log_sigma = torch.zeros(rows.shape[1], dtype=torch.float64)
+        steps, given = self._diffusion.steps, head.cond_embed(rows.flatten(0, 1))
+        for first in range(steps, 0, -CHUNK):
+            last = max(0, first - CHUNK)
+            times = head.time_embed(self._diffusion.times[last:first].to(rows.device))
+            plan = head.modulations(times[:, None] + given)
+            for i in reversed(range(last, first)):
+                out = head.denoise(x.to(given).repeat(len(rows), 1), [layer[i - last] for layer in plan])
+                mean, sigma = self._diffusion.transition(self._guided(out.double().cpu(), weights), x, i)
+                self.head_steps += 1
+                if i:
+                    log_sigma = log_sigma + sigma.log().sum(-1)
+                    x = mean + sigma * eps[:, steps - 1 - i]
+        return Paths(mean.numpy(), sigma.numpy(), log_sigma.numpy())
 
-    def _transition(self, contexts: Tensor, weights: Tensor, x: Tensor, i: int) -> tuple[Tensor, Tensor]:
-        times, m, _ = contexts.shape
-        fed = x.to(contexts.dtype).to(contexts.device).repeat(times, 1)
-        t = self._diffusion.times[i].to(contexts.device).expand(times * m)
-        out = self._model.diffloss.net(fed, t, contexts.flatten(0, 1)).double().cpu()
-        if times == 2:
-            cond, null = out.chunk(2)
-            eps, free = cond.chunk(2, -1)[0], null.chunk(2, -1)[0]
-            out = torch.cat([free + weights * (eps - free), cond.chunk(2, -1)[1]], -1)
-        return self._diffusion.transition(out, x.double(), i)
+    def _guided(self, out: Tensor, weights: Tensor) -> Tensor:
+        if len(self._labels) == 1:
+            return out
+        cond, null = out.chunk(2)
+        eps, free = cond.chunk(2, -1)[0], null.chunk(2, -1)[0]
+        return torch.cat([free + weights * (eps - free), cond.chunk(2, -1)[1]], -1)
 
 
 class MARModel:

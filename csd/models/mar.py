@@ -102,8 +102,8 @@ class HeadBlock(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(dim, dim), nn.SiLU(), nn.Linear(dim, dim))
         self.adaLN_modulation = _adaln(dim, 3)
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        shift, scale, gate = self.adaLN_modulation(y).chunk(3, -1)
+    def forward(self, x: Tensor, modulation: Tensor) -> Tensor:
+        shift, scale, gate = modulation.chunk(3, -1)
         return x + gate * self.mlp(self.in_ln(x) * (1 + scale) + shift)
 
 
@@ -113,8 +113,8 @@ class FinalLayer(nn.Module):
         self.norm_final = nn.LayerNorm(dim, eps=1e-6, elementwise_affine=False)
         self.linear, self.adaLN_modulation = nn.Linear(dim, out), _adaln(dim, 2)
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        shift, scale = self.adaLN_modulation(y).chunk(2, -1)
+    def forward(self, x: Tensor, modulation: Tensor) -> Tensor:
+        shift, scale = modulation.chunk(2, -1)
         return self.linear(self.norm_final(x) * (1 + scale) + shift)
 
 
@@ -129,11 +129,17 @@ class Head(nn.Module):
         self.final_layer = FinalLayer(d, 2 * cfg.width)
 
     def forward(self, x: Tensor, t: Tensor, context: Tensor) -> Tensor:
-        y = self.time_embed(t) + self.cond_embed(context)
+        return self.denoise(x, self.modulations(self.time_embed(t) + self.cond_embed(context)))
+
+    def modulations(self, y: Tensor) -> list[Tensor]:
+        """What the condition y [..., dim] does to each layer; x has no part in it: a whole chain's can be had at once."""
+        return [layer.adaLN_modulation(y) for layer in (*self.res_blocks, self.final_layer)]
+
+    def denoise(self, x: Tensor, modulations: list[Tensor]) -> Tensor:
         x = self.input_proj(x)
-        for block in self.res_blocks:
-            x = block(x, y)
-        return self.final_layer(x, y)
+        for layer, modulation in zip((*self.res_blocks, self.final_layer), modulations, strict=True):
+            x = layer(x, modulation)
+        return x
 
 
 class MAR(nn.Module):

@@ -6,7 +6,7 @@
 
 const root = element.querySelector('.csd-viewer');
 const $ = (selector, from = root) => from.querySelector(selector);
-const { outcomes, layers, ramp: RAMP } = JSON.parse(JSON.stringify(props.palette)); // plain copies: props is a slow proxy
+const { outcomes, layers, ramp: RAMP, signed: SIGNED } = JSON.parse(JSON.stringify(props.palette)); // plain copies: props is a slow proxy
 const slots = [...root.querySelectorAll('.panel')];
 const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
 const FRESH = { text: '', part: '', run: null, panels: [], clock: 0, playing: false, follow: false, hover: -1, chosen: -1, broken: false };
@@ -39,7 +39,8 @@ function take(e) {
   if (e.type === 'run') return takeRun(e);
   const p = view.panels[e.panel];
   if (!p) return;
-  if (e.type === 'header') p.header = e;
+  if (e.type === 'header') takeHeader(p, e);
+  if (e.type === 'note') p.note = String(e.text);
   if (e.type === 'round') takeRound(p, e);
   if (e.type === 'picture') takePicture(p, e);
   if (e.type === 'footer') p.footer = { ...e.totals, ...e };
@@ -48,7 +49,7 @@ function take(e) {
 function takeRun(e) {
   const title = (t) => (typeof t === 'string' ? t : t.title || t.name || '');
   const panels = e.panels.slice(0, slots.length).map((t) => (
-    { title: title(t), header: null, footer: null, rounds: [], sums: [], cells: [], pictures: [], peaks: {}, longest: 1 }));
+    { title: title(t), header: null, footer: null, note: '', order: [], rank: [], rounds: [], sums: [], cells: [], pictures: [], peaks: {}, longest: 1 }));
   Object.assign(view, { run: e, panels, clock: 0, follow: true, playing: false, hover: -1, chosen: -1 });
   if (e.recorded) recorded();
 }
@@ -58,18 +59,24 @@ function recorded() { // a whole run is here at once: play it, or, where motion 
   Object.assign(view, { follow: calm, playing: !calm, clock: 0, then: performance.now() });
 }
 
+function takeHeader(p, e) { // order[k]: the cell generated as number k; rank is its inverse
+  p.header = e;
+  p.order = e.order && e.order.length ? e.order : Array.from({ length: e.cells }, (_, k) => k);
+  p.order.forEach((pos, k) => { p.rank[pos] = k; });
+}
+
 function takeRound(p, e) {
   const tests = e.tests || {}, tested = tests.pos || [], columns = e.cells;
   const value = (key, i) => (columns[key] ? columns[key][i] : null);
   columns.pos.forEach((pos, i) => {
     const logp = value('logp', i), j = tested.indexOf(pos);
     const cell = {
-      pos, round: e.round, token: columns.token[i], outcome: columns.outcome[i], H: value('H', i), drift: value('drift', i),
+      pos, round: e.round, order: e.start + i, token: value('token', i), latent: value('latent', i), outcome: columns.outcome[i], H: value('H', i), drift: value('drift', i),
       age: value('age', i), surprise: logp === null ? null : -logp,
     };
     if (j >= 0) cell.test = Object.fromEntries(Object.keys(tests).map((k) => [k, tests[k][j]]));
     p.cells[pos] = cell;
-    for (const key in layers) p.peaks[key] = Math.max(p.peaks[key] || 0, layerValue(cell, key) || 0);
+    for (const key in layers) p.peaks[key] = Math.max(p.peaks[key] || 0, Math.abs(layerValue(cell, key) || 0));
   });
   p.longest = Math.max(p.longest, e.committed);
   p.sums.push(addUp(p.sums[p.sums.length - 1], e));
@@ -77,10 +84,11 @@ function takeRound(p, e) {
 }
 
 function addUp(before, e) { // totals after a round; a quantity that was not recorded stays null
-  const sum = { target_forwards: e.target_forwards, target_rows: e.target_rows, draft_forwards: e.draft_forwards };
+  const sum = { target_forwards: e.target_forwards, target_rows: e.target_rows, draft_forwards: e.draft_forwards, head_steps: e.head_steps };
+  const column = (key) => (e.tests && e.tests[key] ? e.tests[key].reduce((a, b) => a + Number(b), 0) : 0);
   const drift = e.cells.drift ? e.cells.drift.reduce((a, b) => a + b, 0) : null;
   const relaxed = e.relaxed === undefined ? e.cells.outcome.filter((o) => o === 'relaxed').length : e.relaxed;
-  const parts = { committed: e.committed, examined: e.examined, accepted: e.accepted, relaxed, drift };
+  const parts = { committed: e.committed, examined: e.examined, accepted: e.accepted, relaxed, drift, fallbacks: column('fallback'), trials: column('trials'), distance: column('distance') };
   for (const key of ['draft', 'target', 'verify', 'record']) parts['seconds_' + key] = e.seconds ? e.seconds[key] : null;
   for (const key in parts) {
     const known = typeof parts[key] === 'number' && (!before || before[key] !== null);
@@ -110,24 +118,30 @@ const colour = (outcome) => outcomes[outcome][root.dataset.theme];
 
 function layerValue(cell, key) {
   const value = layers[key].from === 'cells' ? cell[key] : cell.test && cell.test[key];
-  return typeof value === 'number' && isFinite(value) ? value : null;
+  const plain = typeof value === 'boolean' ? Number(value) : value;
+  return typeof plain === 'number' && isFinite(plain) ? plain : null;
 }
+
+const continuous = (p) => p.header.kind === 'continuous';
+const layerOf = (p) => $(continuous(p) ? '.layer-latent' : '.layer').value;
+const spot = (p, pos) => ($('.by-order').checked ? p.rank[pos] : pos); // where a cell is drawn
+const cellIn = (p, place) => ($('.by-order').checked ? p.order[place] : place);
 
 function layerTop(key) { // one scale for all panels and all times, so that colours can be compared
   return layers[key].top || Math.max(0, ...view.panels.map((p) => p.peaks[key] || 0));
 }
 
 function shortName(p) { // SJD; numbered where two panels run the same method
-  const name = (q) => (q.header ? q.header.method.toUpperCase() : q.title);
+  const name = (q) => (q.header ? q.header.method.toUpperCase().replace('CSPD', 'CSpD') : q.title);
   const same = view.panels.filter((q) => name(q) === name(p));
   return name(p) + (same.length > 1 ? ' ' + (same.indexOf(p) + 1) : '');
 }
 
 // ---- drawing ----------------------------------------------------------------------------------------------------------
 
-function rampColour(x) {
-  const at = Math.max(0, Math.min(1, x)) * (RAMP.length - 1), i = Math.min(RAMP.length - 2, Math.floor(at));
-  const [a, b] = [RAMP[i], RAMP[i + 1]].map((h) => [1, 3, 5].map((k) => parseInt(h.slice(k, k + 2), 16)));
+function rampColour(x, ramp) {
+  const at = Math.max(0, Math.min(1, x)) * (ramp.length - 1), i = Math.min(ramp.length - 2, Math.floor(at));
+  const [a, b] = [ramp[i], ramp[i + 1]].map((h) => [1, 3, 5].map((k) => parseInt(h.slice(k, k + 2), 16)));
   return 'rgb(' + a.map((v, k) => Math.round(v + (b[k] - v) * (at - i))).join(',') + ')';
 }
 
@@ -145,11 +159,11 @@ function board(canvas, p) { // a canvas as a grid of cells with whole-pixel edge
   canvas.style.aspectRatio = columns + ' / ' + rows;
   const g = fit(canvas), w = canvas.width / columns, h = canvas.height / rows;
   const x = (column) => Math.round(column * w), y = (row) => Math.round(row * h);
-  const box = (pos) => {
-    const c = pos % columns, r = Math.floor(pos / columns);
+  const at = (place) => {
+    const c = place % columns, r = Math.floor(place / columns);
     return [x(c), y(r), x(c + 1) - x(c), y(r + 1) - y(r)];
   };
-  return { g, w, rows, columns, box, dpr: devicePixelRatio };
+  return { g, w, rows, columns, at, box: (pos) => at(spot(p, pos)), dpr: devicePixelRatio };
 }
 
 const SHAPES = { // strokes and fills in a square from -1 to 1
@@ -206,15 +220,15 @@ function hatch(g, [x, y, w, h], ink) { // the look of "not applicable"
   g.restore();
 }
 
-function outline(b, from, to, inset) { // the border of a run of cells in reading order, as one path
-  const path = new Path2D();
-  for (let pos = from; pos < to; pos++) {
-    const [x, y, w, h] = b.box(pos), c = pos % b.columns;
+function outline(b, p, from, to, inset) { // the border of the cells generated as numbers from … to − 1, as one path
+  const path = new Path2D(), places = new Set(p.order.slice(from, to).map((pos) => spot(p, pos)));
+  for (const place of places) {
+    const [x, y, w, h] = b.at(place), c = place % b.columns;
     const l = x + inset, t = y + inset, r = x + w - inset, d = y + h - inset;
-    if (pos - b.columns < from) { path.moveTo(x, t); path.lineTo(x + w, t); }
-    if (pos + b.columns >= to) { path.moveTo(x, d); path.lineTo(x + w, d); }
-    if (c === 0 || pos === from) { path.moveTo(l, y); path.lineTo(l, y + h); }
-    if (c === b.columns - 1 || pos === to - 1) { path.moveTo(r, y); path.lineTo(r, y + h); }
+    if (!places.has(place - b.columns)) { path.moveTo(x, t); path.lineTo(x + w, t); }
+    if (!places.has(place + b.columns)) { path.moveTo(x, d); path.lineTo(x + w, d); }
+    if (c === 0 || !places.has(place - 1)) { path.moveTo(l, y); path.lineTo(l, y + h); }
+    if (c === b.columns - 1 || !places.has(place + 1)) { path.moveTo(r, y); path.lineTo(r, y + h); }
   }
   return path;
 }
@@ -225,12 +239,12 @@ function drawLines(b, p, ink) { // drafts of the last round dashed, what it sett
     g.strokeStyle = ink.text;
     g.lineWidth = 1.25 * dpr;
     g.setLineDash([3 * dpr, 2.5 * dpr]);
-    g.stroke(outline(b, r.start + r.committed, Math.min(cells, r.start + r.drafted), dpr));
+    g.stroke(outline(b, p, r.start + r.committed, Math.min(cells, r.start + r.drafted), dpr));
     g.setLineDash([]);
     g.lineWidth = 4 * dpr; g.strokeStyle = ink.page;
-    g.stroke(outline(b, r.start, r.start + r.committed, dpr));
+    g.stroke(outline(b, p, r.start, r.start + r.committed, dpr));
     g.lineWidth = 2 * dpr; g.strokeStyle = ink.text;
-    g.stroke(outline(b, r.start, r.start + r.committed, dpr));
+    g.stroke(outline(b, p, r.start, r.start + r.committed, dpr));
   }
   if (s >= 0 && s < cells) {
     const [x, y, w, h] = b.box(s);
@@ -249,15 +263,21 @@ function drawPicture(slot, p, ink) {
   const b = board($('.picture', slot), p), { g } = b, n = settled(p), alpha = $('.opacity').value / 100;
   const pictures = picturesAt(p, n);
   g.imageSmoothingEnabled = false;
-  for (let pos = 0; pos < n; pos++) {
-    const box = b.box(pos), source = pictures.find((q) => pos < q.cells), { outcome } = p.cells[pos];
+  for (let k = 0; k < n; k++) {
+    const pos = p.order[k], box = b.box(pos), source = pictures.find((q) => k < q.cells), { outcome, test } = p.cells[pos];
     if (source) copyCell(b, source.image, pos, box);
     else { g.fillStyle = ink.faint; g.fillRect(...box); }
     g.globalAlpha = view.only && view.only !== outcome ? alpha * 0.12 : alpha;
     if (alpha) g.drawImage(stamp(outcome, box[2], box[3]), box[0], box[1]);
     g.globalAlpha = 1;
+    if (alpha && test && test.fallback) drawFallback(g, box, ink);
   }
   drawLines(b, p, ink);
+}
+
+function drawFallback(g, [x, y, w, h], ink) { // a corner: the replacement did not come from the residual law
+  g.fillStyle = ink.text;
+  g.beginPath(); g.moveTo(x, y); g.lineTo(x + w * 0.45, y); g.lineTo(x, y + h * 0.45); g.fill();
 }
 
 function copyCell(b, image, pos, box) {
@@ -266,12 +286,13 @@ function copyCell(b, image, pos, box) {
 }
 
 function drawLayer(slot, p, ink, key) {
-  const b = board($('.layer-map', slot), p), top = layerTop(key), n = settled(p);
-  const share = layers[key].scale === 'log' ? (v) => Math.log1p(v) / Math.log1p(top) : (v) => v / top;
-  for (let pos = 0; pos < n; pos++) {
-    const value = layerValue(p.cells[pos], key), box = b.box(pos);
+  const b = board($('.layer-map', slot), p), top = layerTop(key), n = settled(p), { scale } = layers[key];
+  const log = (v) => (top > 0 ? Math.log1p(Math.abs(v)) / Math.log1p(top) : 0);
+  const share = { log, linear: (v) => v / top, signed: (v) => 0.5 + 0.5 * Math.sign(v) * log(v) }[scale];
+  for (let k = 0; k < n; k++) {
+    const pos = p.order[k], value = layerValue(p.cells[pos], key), box = b.box(pos);
     if (value === null) { hatch(b.g, box, ink); continue; }
-    b.g.fillStyle = rampColour(top > 0 ? share(value) : 0);
+    b.g.fillStyle = rampColour(top > 0 ? share(value) : 0, scale === 'signed' ? SIGNED : RAMP);
     b.g.fillRect(...box);
   }
   drawLines(b, p, ink);
@@ -291,9 +312,9 @@ function drawStrip(slot, p) { // a column per round, as high as the cells it set
   g.globalAlpha = 1;
 }
 
-function drawRamp(canvas) {
+function drawRamp(canvas, ramp) {
   const g = fit(canvas), { width, height } = canvas;
-  for (let x = 0; x < width; x++) { g.fillStyle = rampColour(x / (width - 1)); g.fillRect(x, 0, 1, height); }
+  for (let x = 0; x < width; x++) { g.fillStyle = rampColour(x / (width - 1), ramp); g.fillRect(x, 0, 1, height); }
 }
 
 function inks() {
@@ -330,7 +351,32 @@ function verdict(t, token) { // the arithmetic of one decision
   return sum + '.';
 }
 
+function latentVerdict(p, t) { // the same for continuous tokens; densities are logarithms, in nats
+  const { factor, inner_temperature: heat } = p.header.knobs;
+  let sum = 'ln N(x; μp, σp) − ln N(x; μq, σq) = ' + number(t.log_ratio - t.log_s, 1);
+  if (factor !== 'off') sum += ', + ln ' + (factor === 'code' ? '1/S ' : 'S ') + number(t.log_s, 1) + ' = ' + number(t.log_ratio, 1);
+  if (heat !== 1) sum += '; with distances over ' + heat + ': ' + number(t.log_ratio_tempered, 1);
+  sum += ' → b = ' + number(t.b) + '; u = ' + number(t.u, 3) + (t.kept ? ' < b: kept' : ' ≥ b: rejected');
+  if (t.kept && t.u >= t.b_exact) sum += '. The exact rule would have rejected it: u ≥ ' + number(t.b_exact);
+  if (t.fallback) sum += '. None of ' + t.trials + ' proposals for the residual was kept, so the target\u2019s own draw stands in';
+  else if (!t.kept) sum += ', and proposal ' + t.trials + ' for the residual law was kept';
+  return sum + '.';
+}
+
+function latentFacts(p, cell) {
+  const t = cell.test, list = (v) => (v ? v.map((x) => number(x)).join('  ') : 'n/a'), end = ['token', list(cell.latent), 'wide'];
+  const order = ['generated as number', (cell.order + 1) + ' of ' + p.header.cells];
+  if (!t) return [order, end];
+  return [
+    order, ['distance of means', number(t.distance, 1) + ' σ'], ['ln S', p.header.knobs.factor === 'off' ? 'not used' : number(t.log_s, 1)],
+    ['ln ratio, raw', number(t.log_ratio, 1)], ['ln ratio, tempered', number(t.log_ratio_tempered, 1)],
+    ['residual trials', t.kept ? 'none' : t.trials], ['draft x', list(t.x), 'wide'], ['μp', list(t.mean_p), 'wide'],
+    ['μq', list(t.mean_q), 'wide'], ['σp', list(t.sigma_p), 'wide'], ['σq', list(t.sigma_q), 'wide'], end,
+  ];
+}
+
 function facts(p, cell) {
+  if (continuous(p)) return latentFacts(p, cell);
   const t = cell.test, H = ['H(p)', number(cell.H) + ' nats'], drift = ['drift', number(cell.drift, 3)], token = ['token', cell.token];
   if (!t) return [token, ['−log p(token)', number(cell.surprise)], H, drift];
   const age = typeof t.age === 'number' ? t.age + (t.age === 1 ? ' round' : ' rounds') : 'n/a';
@@ -343,13 +389,14 @@ function facts(p, cell) {
 }
 
 function waiting(p, pos) { // a draft of the last round at a cell that is not settled
-  const r = p.rounds[done(p) - 1], i = r ? pos - r.start : -1;
-  return r && r.window && i >= 0 && i < r.drafted ? 'Draft ' + r.window[i] + ' of round ' + (r.round + 1) + ' was not settled.' : '';
+  const r = p.rounds[done(p) - 1], i = r ? p.rank[pos] - r.start : -1;
+  if (!r || i < 0 || i >= r.drafted) return '';
+  return (continuous(p) ? 'Its draft' : 'Draft ' + (r.window || [])[i]) + ' of round ' + (r.round + 1) + ' was not settled.';
 }
 
 function writeCard(slot, p) { // the chosen cell; with none chosen, the last decision before the clock
-  const last = selected() < 0, pos = last ? settled(p) - 1 : selected();
-  const card = $('.card', slot), cell = pos >= 0 && pos < settled(p) ? p.cells[pos] : null;
+  const last = selected() < 0, pos = last ? p.order[settled(p) - 1] ?? -1 : selected();
+  const card = $('.card', slot), cell = pos >= 0 && p.rank[pos] < settled(p) ? p.cells[pos] : null;
   const stampOf = [view.run.id, pos, last, cell ? 1 : done(p), root.dataset.theme].join();
   if (card.dataset.stamp === stampOf) return;
   card.dataset.stamp = stampOf;
@@ -359,10 +406,11 @@ function writeCard(slot, p) { // the chosen cell; with none chosen, the last dec
   write($('.where', card), where);
   const meaning = !cell ? waiting(p, pos) : t ? '' : o.meaning;
   write($('.hint', card), meaning + (last ? ' Point at a cell, or walk with the arrow keys, to read another.' : ''));
-  write($('.verdict', card), t ? verdict(t, cell.token) : '');
+  write($('.verdict', card), !t ? '' : continuous(p) ? latentVerdict(p, t) : verdict(t, cell.token));
   writeGauge($('.gauge', card), t);
-  $('.facts', card).replaceChildren(...(cell ? facts(p, cell) : []).map(([term, value]) => {
+  $('.facts', card).replaceChildren(...(cell ? facts(p, cell) : []).map(([term, value, look]) => {
     const row = document.createElement('div');
+    row.className = look || '';
     row.appendChild(document.createElement('dt')).textContent = term;
     row.appendChild(document.createElement('dd')).textContent = value;
     return row;
@@ -385,6 +433,7 @@ function writeNumbers(slot, p) {
   const own = s && {
     ...s, acceptance_rate: s.examined ? s.accepted / s.examined : null,
     tokens_per_forward: s.target_forwards ? s.committed / s.target_forwards : null,
+    mean_distance: s.distance !== null && s.examined ? s.distance / s.examined : null,
     seconds_model: s.seconds_draft === null || s.seconds_target === null ? null : s.seconds_draft + s.seconds_target,
   };
   for (const dd of slot.querySelectorAll('[data-number]')) write(dd, own ? figure(dd.dataset.number, own, p) : 'n/a');
@@ -392,7 +441,7 @@ function writeNumbers(slot, p) {
 
 function figure(key, own, p) { // one number as text; a method without drafts has no acceptance at all
   const v = own[key];
-  if (p.header.drafter === 'none' && ['examined', 'accepted', 'acceptance_rate', 'relaxed'].includes(key)) return 'n/a';
+  if (p.header.drafter === 'none' && ['examined', 'accepted', 'acceptance_rate', 'relaxed', 'fallbacks', 'trials', 'draft_forwards'].includes(key)) return 'n/a';
   if (key === 'committed') return v + ' of ' + p.header.cells;
   if (key === 'acceptance_rate') return typeof v === 'number' ? (100 * v).toFixed(0) + ' %' : 'n/a';
   if (key.startsWith('seconds')) return number(v, 3) + (typeof v === 'number' ? ' s' : '');
@@ -450,28 +499,36 @@ function draw() {
   root.dataset.theme = document.body.classList.contains('dark') ? 'dark' : 'light';
   root.dataset.panels = view.panels.length;
   drawTransport(); // first: the status decides what is visible
-  const ink = inks(), key = $('.layer').value;
+  const ink = inks(), kinds = new Set(view.panels.filter((p) => p.header).map((p) => (continuous(p) ? 'continuous' : 'discrete')));
+  $('.for-discrete').hidden = kinds.size > 0 && !kinds.has('discrete');
+  for (const node of root.querySelectorAll('.for-continuous')) node.hidden = !kinds.has('continuous');
   slots.forEach((slot, i) => {
     const p = view.panels[i];
     slot.hidden = !p;
     if (p) root.dataset['cells' + i] = settled(p);
     else delete root.dataset['cells' + i];
-    if (p) drawPanel(slot, p, ink, key);
+    if (p) drawPanel(slot, p, ink);
   });
   if ($('.table').open && !view.playing && !live()) writeTable();
 }
 
-function drawPanel(slot, p, ink, key) {
-  const layer = layers[key], h = p.header, unit = layer.unit ? ', ' + layer.unit : '';
+function drawPanel(slot, p, ink) {
+  const h = p.header;
   write($('.title', slot), p.title);
   slot.classList.toggle('waiting', !h);
   write($('.rule', slot), h ? ruleLine(h) : 'Waiting for the first round.');
+  if (h) $('.rule', slot).title = Object.entries({ ...h.knobs, ...h.sampling }).map((pair) => pair.join(': ')).join('\n');
   if (!h) return;
+  const key = layerOf(p), layer = layers[key], unit = layer.unit ? ', ' + layer.unit : '', signed = layer.scale === 'signed';
+  slot.dataset.kind = h.kind || 'discrete';
+  write($('.note', slot), over(p) ? p.note : '');
   const unfinished = over(p) && p.footer.status !== 'done';
   slot.classList.toggle('partial', unfinished);
   write($('.caption', slot), unfinished ? 'partial picture, ' + p.footer.status : 'picture and outcomes');
-  write($('.layer-name', slot), layer.label + unit + (layer.scale === 'log' ? ' (log)' : ''));
-  write($('.high', slot), number(layerTop(key), Number.isInteger(layerTop(key)) ? 0 : 2));
+  write($('.layer-name', slot), layer.label + unit + (layer.scale === 'linear' ? '' : ' (log)'));
+  const top = number(layerTop(key), Number.isInteger(layerTop(key)) ? 0 : layerTop(key) < 100 ? 2 : 0);
+  write($('.high', slot), top);
+  write($('.low', slot), signed ? '−' + top : '0');
   write($('.strip-name', slot), 'cells settled by each round, at most ' + p.longest);
   $('.second-map', slot).title = layer.meaning;
   writeNumbers(slot, p);
@@ -479,13 +536,15 @@ function drawPanel(slot, p, ink, key) {
   if ($('.map', slot).clientWidth < h.grid[1]) return; // not on screen, as in a closed tab; drawn when it gets its size
   drawPicture(slot, p, ink);
   drawLayer(slot, p, ink, key);
-  drawRamp($('.ramp', slot));
+  drawRamp($('.ramp', slot), signed ? SIGNED : RAMP);
   drawStrip(slot, p);
 }
 
 function ruleLine(h) {
-  const knobs = Object.entries(h.knobs || {}).map(([k, v]) => k + ' ' + v);
-  return [shortName(view.panels.find((p) => p.header === h)), h.lossless ? 'exact' : 'not exact',
+  const word = (v) => (typeof v === 'boolean' ? (v ? 'on' : 'off') : v); // a preset stands for its switches; all are in the tooltip
+  const knobs = Object.entries(h.knobs || {}).map(([k, v]) => k.replaceAll('_', ' ') + ' ' + word(v));
+  if (h.kind === 'continuous' && h.drafter !== 'none') knobs.splice(0, knobs.length, 'γ ' + h.knobs.gamma, 'pre-fill ' + h.knobs.prefill);
+  return [shortName(view.panels.find((p) => p.header === h)), h.preset ? 'preset ' + h.preset : '', h.lossless ? 'exact' : 'not exact',
     h.drafter === 'none' ? '' : h.formula || '', ...knobs].filter(Boolean).join(' · ');
 }
 
@@ -509,15 +568,33 @@ function writeTable() {
   if (body.dataset.stamp === id) return;
   body.dataset.stamp = id;
   write($('.which'), p.title + ', after round ' + step() + '. Choose a cell on another map to see its panel.');
-  body.replaceChildren(...p.cells.slice(0, settled(p)).map((c) => tableRow(p, c)));
+  const columns = COLUMNS[continuous(p) ? 'continuous' : 'discrete'];
+  $('thead tr').replaceChildren(...['row', 'column', 'outcome', ...Object.keys(columns)].map((name) => tableCell('th', name)));
+  body.replaceChildren(...p.order.slice(0, settled(p)).map((pos) => tableRow(p, p.cells[pos], Object.values(columns))));
 }
 
-function tableRow(p, c) {
-  const t = c.test || {}, row = document.createElement('tr'), columns = p.header.grid[1];
+const COLUMNS = { // heading → text, from the cell and its test
+  discrete: {
+    H: (c) => number(c.H), 'p(x)': (c, t) => number(t.p, 4), 'q(x)': (c, t) => number(t.q, 4), TV: (c, t) => number(t.tv),
+    u: (c, t) => number(t.u, 3), b: (c, t) => number(t.b), drift: (c) => number(c.drift, 3),
+  },
+  continuous: {
+    order: (c) => c.order + 1, 'distance, σ': (c, t) => number(t.distance, 1), 'ln S': (c, t) => number(t.log_s, 1),
+    'ln ratio': (c, t) => number(t.log_ratio, 1), tempered: (c, t) => number(t.log_ratio_tempered, 1), u: (c, t) => number(t.u, 3),
+    b: (c, t) => number(t.b), trials: (c, t) => number(t.trials, 0), fallback: (c, t) => (t.fallback ? 'yes' : t.kept === false ? 'no' : 'n/a'),
+  },
+};
+
+function tableCell(tag, text) {
+  const node = document.createElement(tag);
+  node.textContent = text;
+  return node;
+}
+
+function tableRow(p, c, columns) {
+  const row = document.createElement('tr'), wide = p.header.grid[1];
   row.className = c.pos === view.chosen ? 'chosen' : '';
-  const values = [Math.floor(c.pos / columns), c.pos % columns, outcomes[c.outcome].label, number(c.H), number(t.p, 4),
-    number(t.q, 4), number(t.tv), number(t.u, 3), number(t.b), number(c.drift, 3)];
-  for (const v of values) row.appendChild(document.createElement('td')).textContent = v;
+  row.append(...[Math.floor(c.pos / wide), c.pos % wide, outcomes[c.outcome].label, ...columns.map((f) => f(c, c.test || {}))].map((v) => tableCell('td', v)));
   return row;
 }
 
@@ -527,7 +604,7 @@ function cellAt(canvas, event, p) {
   const box = canvas.getBoundingClientRect(), [rows, columns] = p.header.grid;
   const c = Math.floor(((event.clientX - box.left) / box.width) * columns);
   const r = Math.floor(((event.clientY - box.top) / box.height) * rows);
-  return r >= 0 && r < rows && c >= 0 && c < columns ? r * columns + c : -1;
+  return r >= 0 && r < rows && c >= 0 && c < columns ? cellIn(p, r * columns + c) : -1;
 }
 
 function choose(pos, panel) {
@@ -575,9 +652,9 @@ function walk(event, i) {
   if (event.key === 'Escape') choose(-1, i);
   if (!by) return;
   event.preventDefault();
-  const to = view.chosen < 0 ? 0 : view.chosen + by;
+  const to = view.chosen < 0 ? 0 : spot(p, view.chosen) + by;
   if (to < 0 || to >= p.header.cells) return;
-  choose(to, i);
+  choose(cellIn(p, to), i);
   speakCard(i);
 }
 
@@ -603,7 +680,7 @@ $('.back').addEventListener('click', () => goTo(step() - 1));
 $('.forth').addEventListener('click', () => goTo(step() + 1));
 $('.time').addEventListener('input', (e) => goTo(Number(e.target.value)));
 $('.head-button').addEventListener('click', () => goTo(head()));
-for (const name of ['.opacity', '.layer']) $(name).addEventListener('input', redraw);
+for (const name of ['.opacity', '.layer', '.layer-latent', '.by-order']) $(name).addEventListener('input', redraw);
 for (const button of root.querySelectorAll('[data-jump]')) button.addEventListener('click', () => jump(button.dataset.jump));
 for (const name of ['.table', '.definitions']) $(name).addEventListener('toggle', redraw);
 
