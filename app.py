@@ -41,6 +41,7 @@ RECORDED = [ASSETS / "recorded" / f"garden-lemon-{name}.trace" for name in ("sjd
 YIELDS_PER_SECOND = 10  # more only lags the browser
 MAX_PANELS = 4
 MAX_BUNDLES = 32
+WAITING = "Waits for the speculative run, to take exactly as many target calls."
 CONTINUOUS = [*SWITCHES, "iterations"]  # the continuous controls, in the order in which `generate` gets their values
 
 _bundles: deque[Path] = deque()
@@ -74,6 +75,7 @@ def generate(request: gr.Request, model: str, latent_model: str, label: str, nam
     text = live.stream_header(label, int(seed), [p.method.title for p in panels])
     runs = [_run(p, panels, label, int(seed), sampling, lambda: _stops.get(session, True)) for p in panels]
     traces = [p.trace for p in panels]
+    text += live.notes({i: WAITING for i, p in enumerate(panels) if p.values.get("iterations", 1) is None})
     try:
         for chunk in _paced(runs, pace):
             text += chunk

@@ -1,7 +1,7 @@
 """Measures the built-in models: every figure of the model card comes from `python -m csd.training evaluate`.
 
-Parts: tokenizer, nats, classes, premise, speed, methods, gate, sheet. Results are printed and merged into
-assets/garden-figures.json.
+Parts: tokenizer, nats, classes, premise, speed, methods, gate, sheet, and those of `evaluate_mar`. Results are printed and
+merged into assets/garden-figures.json.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from csd import METHODS, Sampling, Trace, decode
 from csd.models.builtin import LlamaGenModel, load_garden
-from csd.training import classifier, data, tokenizer, transformer
+from csd.training import classifier, data, evaluate_mar, tokenizer, transformer
 from csd.training.run import sheet
 
 SHEET = ("lemon", "clementine", "banana", "kiwi", "pineapple", "Granny Smith apple", "raspberry", "cherry")
@@ -204,7 +204,7 @@ def part_sheet(b: Bench) -> dict:
 PARTS: dict[str, Callable[[Bench], dict]] = {
     "tokenizer": part_tokenizer, "nats": part_nats, "classes": part_classes, "premise": part_premise,
     "speed": part_speed,
-    "methods": part_methods, "gate": part_gate, "sheet": part_sheet,
+    "methods": part_methods, "gate": part_gate, "sheet": part_sheet, **evaluate_mar.PARTS,
 }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ mean held fixed (Nichol and Dhariwal, 2021, §3.1), several noise levels per con
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import torch
@@ -57,6 +58,32 @@ def variance_bound(d: Diffusion, eps: Tensor, v: Tensor, x0: Tensor, xt: Tensor,
     true = c0 * x0 + ct * xt
     log_var = (v + 1) / 2 * high + (1 - v) / 2 * low
     return 0.5 * (log_var - low + torch.exp(low - log_var) + (true - guess) ** 2 * torch.exp(-log_var) - 1).mean()
+
+
+@torch.inference_mode()
+def sample(net: MAR, labels: Tensor, guidance: float, iterations: int, steps: int, rng: torch.Generator) -> Tensor:
+    """Latents [B, cells, width] of plain MAR, many pictures at once (the decoder draws one); labels int64 [B]."""
+    d, n, cells, width = Diffusion(steps, net.cfg.clip), len(labels), net.cfg.cells, net.cfg.width
+    z, known = torch.zeros(n, cells, width), torch.zeros(n, cells, dtype=torch.bool)
+    order = torch.rand(n, cells, generator=rng).argsort(1)
+    done = 0
+    for i in range(iterations):
+        left = min(max(int(cells * math.cos(math.pi / 2 * (i + 1) / iterations)), 1), cells - done - 1)
+        count = cells - done - (left if i < iterations - 1 else 0)
+        at = order[:, done : done + count]
+        both = torch.cat([labels, torch.full_like(labels, -1)])
+        context = net.contexts(both, z.repeat(2, 1, 1), known.repeat(2, 1))
+        context = context.gather(1, at.repeat(2, 1)[..., None].expand(-1, -1, context.shape[-1])).flatten(0, 1)
+        x = torch.randn(n * count, width, generator=rng)
+        for k in reversed(range(steps)):
+            cond, null = net.diffloss.net(x.repeat(2, 1), d.times[k].expand(len(context)), context).chunk(2)
+            eps, free = cond[:, :width], null[:, :width]
+            mean, sigma = d.transition(torch.cat([free + guidance * (eps - free), cond[:, width:]], -1), x, k)
+            x = (mean + sigma * torch.randn(x.shape, generator=rng)).float()
+        z.scatter_(1, at[..., None].expand(-1, -1, width), x.unflatten(0, (n, count)))
+        known.scatter_(1, at, True)
+        done += count
+    return z
 
 
 def train(folder: Path, out: Path, minutes: float, resume: bool, weights: Path, size: str, vq: VQModel) -> None:

@@ -61,6 +61,7 @@ function recorded() { // a whole run is here at once: play it, or, where motion 
 
 function takeHeader(p, e) { // order[k]: the cell generated as number k; rank is its inverse
   p.header = e;
+  p.note = ''; // what it was waiting for
   p.order = e.order && e.order.length ? e.order : Array.from({ length: e.cells }, (_, k) => k);
   p.order.forEach((pos, k) => { p.rank[pos] = k; });
 }
@@ -331,7 +332,7 @@ function write(node, text) { // only when it changes: cheap, and quiet for scree
 function number(v, digits = 2) { // "n/a" is never zero, and small is not zero either
   if (typeof v !== 'number' || !isFinite(v)) return 'n/a';
   if (v === 0 || Math.abs(v) < 1e-12) return '0'; // rounding noise of sums that are zero
-  return Math.abs(v) < 0.5 * 10 ** -digits ? v.toExponential(1).replace('e-', 'e−') : v.toFixed(digits);
+  return (Math.abs(v) < 0.5 * 10 ** -digits ? v.toExponential(1) : v.toFixed(digits)).replaceAll('-', '−');
 }
 
 const ORIGINS = { previous: 'previous round', fill: 'uniform fill', model: 'draft model' };
@@ -364,14 +365,16 @@ function latentVerdict(p, t) { // the same for continuous tokens; densities are 
 }
 
 function latentFacts(p, cell) {
-  const t = cell.test, list = (v) => (v ? v.map((x) => number(x)).join('  ') : 'n/a'), end = ['token', list(cell.latent), 'wide'];
+  const list = (v) => (v ? v.map((x) => number(x)).join(' ') : 'n/a');
+  const spread = (v) => (Math.max(...v) < 1.02 * Math.min(...v) ? 'about ' + v[0].toPrecision(2) + ' each' : v.map((x) => x.toPrecision(2)).join(' '));
+  const t = cell.test, end = ['token', list(cell.latent), 'wide'];
   const order = ['generated as number', (cell.order + 1) + ' of ' + p.header.cells];
   if (!t) return [order, end];
   return [
     order, ['distance of means', number(t.distance, 1) + ' σ'], ['ln S', p.header.knobs.factor === 'off' ? 'not used' : number(t.log_s, 1)],
     ['ln ratio, raw', number(t.log_ratio, 1)], ['ln ratio, tempered', number(t.log_ratio_tempered, 1)],
     ['residual trials', t.kept ? 'none' : t.trials], ['draft x', list(t.x), 'wide'], ['μp', list(t.mean_p), 'wide'],
-    ['μq', list(t.mean_q), 'wide'], ['σp', list(t.sigma_p), 'wide'], ['σq', list(t.sigma_q), 'wide'], end,
+    ['μq', list(t.mean_q), 'wide'], ['σp', spread(t.sigma_p), 'wide'], ['σq', spread(t.sigma_q), 'wide'], end,
   ];
 }
 
@@ -516,7 +519,7 @@ function drawPanel(slot, p, ink) {
   const h = p.header;
   write($('.title', slot), p.title);
   slot.classList.toggle('waiting', !h);
-  write($('.rule', slot), h ? ruleLine(h) : 'Waiting for the first round.');
+  write($('.rule', slot), h ? ruleLine(h) : p.note || 'Waiting for the first round.');
   if (h) $('.rule', slot).title = Object.entries({ ...h.knobs, ...h.sampling }).map((pair) => pair.join(': ')).join('\n');
   if (!h) return;
   const key = layerOf(p), layer = layers[key], unit = layer.unit ? ', ' + layer.unit : '', signed = layer.scale === 'signed';
@@ -544,7 +547,7 @@ function ruleLine(h) {
   const word = (v) => (typeof v === 'boolean' ? (v ? 'on' : 'off') : v); // a preset stands for its switches; all are in the tooltip
   const knobs = Object.entries(h.knobs || {}).map(([k, v]) => k.replaceAll('_', ' ') + ' ' + word(v));
   if (h.kind === 'continuous' && h.drafter !== 'none') knobs.splice(0, knobs.length, 'γ ' + h.knobs.gamma, 'pre-fill ' + h.knobs.prefill);
-  return [shortName(view.panels.find((p) => p.header === h)), h.preset ? 'preset ' + h.preset : '', h.lossless ? 'exact' : 'not exact',
+  return [shortName(view.panels.find((p) => p.header === h)), h.preset && h.preset !== 'exact' ? 'preset ' + h.preset : '', h.lossless ? 'exact' : 'not exact',
     h.drafter === 'none' ? '' : h.formula || '', ...knobs].filter(Boolean).join(' · ');
 }
 
