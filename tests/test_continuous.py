@@ -275,3 +275,63 @@ def test_batched_contexts_are_the_contexts_of_single_rows(tiny_mar):
         alone = session.contexts(z, known[i : i + 1], [(0, wanted[i][1])])[0].numpy()
         assert np.abs(together[:, i] - alone[:, 0]).max() < 1e-5
     assert (session.forwards, session.rows) == (5, 2 * 4 + 4 * 2)
+
+
+@pytest.fixture(scope="module")
+def garden_mar():
+    import torch
+
+    from csd import load
+
+    torch.set_num_threads(1)
+    return load("garden-mar")
+
+
+def test_the_built_in_draft_costs_a_sixth_at_most(garden_mar):
+    from csd.training.evaluate_mar import macs
+
+    target, draft = (m.model for m in garden_mar)
+    assert all(6 * macs(draft, known) <= macs(target, known) for known in (0, 128, 255))
+    assert 6 * sum(p.numel() for p in draft.parameters()) <= sum(p.numel() for p in target.parameters())
+
+
+def test_shared_noise_brings_draft_and_target_together(garden_mar):
+    """Trajectory alignment on the built-in pair: 128 tokens drawn by both from one half-known picture."""
+    target, draft = garden_mar
+    z = np.zeros((256, 8))
+    for r in plain(target, "lemon", CSpD(steps=10), 0, 8):
+        for d in r.cells:
+            z[d.pos] = d.token
+    known, rng = np.arange(256) % 2 == 0, np.random.default_rng(0)
+    wanted = [(0, p) for p in range(1, 256, 2)]
+    sessions = [m.open("lemon", 1.0, 10) for m in (target, draft)]
+    contexts = [s.contexts(z, known[None], wanted) for s in sessions]
+
+    def noise():
+        return rng.standard_normal((128, 8)), rng.standard_normal((128, 9, 8))
+
+    common = noise()
+    p, q = (s.denoise(c, *common).mean for s, c in zip(sessions, contexts, strict=True))
+    own = sessions[1].denoise(contexts[1], *noise()).mean
+    shared, apart = (np.linalg.norm(p - other, axis=1).mean() for other in (q, own))
+    assert shared < 0.75 * apart
+
+
+def test_the_modulations_of_a_chain_are_those_of_its_steps(tiny_mar):
+    """The head's conditions are computed for many steps at once; the chain is the one of single calls."""
+    import torch
+
+    model = tiny_mar[0]
+    session = model.open("toy", 1.0, 40)  # more steps than one chunk holds
+    known, rng = np.zeros((1, 16), bool), np.random.default_rng(0)
+    contexts = session.contexts(np.zeros((16, 8)), known, [(0, 3), (0, 5)])
+    start, noise = rng.standard_normal((2, 8)), rng.standard_normal((2, 39, 8))
+    got = session.denoise(contexts, start, noise)
+    diffusion, x = session._diffusion, torch.as_tensor(start)
+    with torch.inference_mode():
+        for i in reversed(range(40)):
+            out = model.model.diffloss.net(x, diffusion.times[i].expand(2), contexts[0][0])
+            mean, sigma = diffusion.transition(out, x, i)
+            x = mean + sigma * torch.as_tensor(noise)[:, 39 - i] if i else x
+    assert np.abs(got.mean - mean.numpy()).max() < 1e-6 * np.abs(got.mean).max()
+    assert np.abs(got.sigma - sigma.numpy()).max() < 1e-9
