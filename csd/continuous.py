@@ -27,12 +27,29 @@ Array = np.ndarray
 
 @dataclass
 class Paths:
-    """The last transitions of m chains: mean and sigma of x_0, float64 [m, width]; log_sigma [m] sums ln sigma over all
-    other transitions and numbers."""
+    """The transitions of m chains, from x_T's to the one that ends in x_0: means and sigmas, float64 [m, steps, width].
 
-    mean: Array
-    sigma: Array
-    log_sigma: Array
+    `mean` and `sigma` [m, width] are those of the last; `log_sigma` [m] sums ln sigma over all others and all numbers.
+    """
+
+    means: Array
+    sigmas: Array
+
+    @property
+    def mean(self) -> Array:
+        return self.means[:, -1]
+
+    @property
+    def sigma(self) -> Array:
+        return self.sigmas[:, -1]
+
+    @property
+    def log_sigma(self) -> Array:
+        return np.log(self.sigmas[:, :-1]).sum((1, 2))
+
+    def take(self, i: int) -> Paths:
+        """The i-th chain."""
+        return Paths(self.means[i : i + 1], self.sigmas[i : i + 1])
 
 
 class LatentSession(Protocol):
@@ -89,11 +106,6 @@ def residual(p: Paths, q: Paths, log_s: float, rng: np.random.Generator, trials:
         if rng.random() < -np.expm1(min(0.0, log_ratio)):
             return c, n, False
     return p.mean[0] + p.sigma[0] * rng.standard_normal(p.mean.shape[1]), trials, True
-
-
-def take(paths: Paths, i: int) -> Paths:
-    """The i-th chain."""
-    return Paths(paths.mean[i : i + 1], paths.sigma[i : i + 1], paths.log_sigma[i : i + 1])
 
 
 @dataclass
@@ -182,11 +194,9 @@ class _Run:
         self.clock.lap("draft" if session is self.draft else "target")
         if session is self.target:
             self.asked = len(wanted)
-        for numbers in (paths.mean, paths.sigma, paths.log_sigma):
-            if not np.isfinite(numbers).all():
-                raise FloatingPointError("the model returned numbers that are not finite")
-        # the noise temperature scales every transition's spread; in log_sigma it cancels between draft and target
-        return replace(paths, sigma=self.s.temperature * paths.sigma), last
+        if not (np.isfinite(paths.means).all() and np.isfinite(paths.sigmas).all()):
+            raise FloatingPointError("the model returned numbers that are not finite")
+        return Paths(paths.means, self.s.temperature * paths.sigmas), last  # the temperature scales every spread
 
     def ends(self, paths: Paths, last: Array) -> Array:
         return paths.mean + (paths.sigma * last if self.s.last_noise else 0.0)
@@ -307,19 +317,19 @@ def _judge_sequence(run: _Run, at: list[int], drafted: Array, q: list[Paths]) ->
     paths, last = run.paths(run.target, known, list(enumerate(at + bonus)), 0)
     out: list[Decision] = []
     for i, p in enumerate(at):
-        d = _decide(run, p, drafted[i], take(paths, i), q[i])
+        d = _decide(run, p, drafted[i], paths.take(i), q[i])
         out.append(d)
         if d.outcome == "resampled":
             return run.settle(out, len(at), i + 1, i)
     if bonus:
-        out.append(Decision(bonus[0], "bonus", run.ends(take(paths, len(at)), last[-1:])[0]))
+        out.append(Decision(bonus[0], "bonus", run.ends(paths.take(len(at)), last[-1:])[0]))
     return run.settle(out, len(at), len(at), len(at))
 
 
 def _judge_block(run: _Run, at: list[int], drafted: Array, q: list[Paths]) -> LatentRound:
     """The public code's way: one context in which the whole block is masked, a verdict per token, no new drafts."""
     paths, _ = run.paths(run.target, run.known[None], [(0, p) for p in at], 0)
-    out = [_decide(run, p, drafted[i], take(paths, i), q[i]) for i, p in enumerate(at)]
+    out = [_decide(run, p, drafted[i], paths.take(i), q[i]) for i, p in enumerate(at)]
     return run.settle(out, len(at), len(at), sum(d.outcome != "resampled" for d in out))
 
 

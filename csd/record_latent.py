@@ -40,6 +40,12 @@ def digits(x: Array) -> list[float]:
     return [float(f"{v:.6g}") for v in x.tolist()]
 
 
+def apart(d: Decision, points: int = 5) -> list[float]:
+    """Euclidean distance of the two means at a few transitions, first to last, in units of the latents."""
+    far = np.linalg.norm(d.p.means[0] - d.q.means[0], axis=1)
+    return digits(far[np.unique(np.linspace(0, len(far) - 1, points).round().astype(int))])
+
+
 def exact_probability(d: Decision) -> float:
     """What the exact rule says to this draft: no factor, no temperature."""
     return float(np.exp(min(0.0, d.log_ratio - d.log_s)))
@@ -54,6 +60,7 @@ TESTS = {
     "mean_q": lambda d: digits(d.q.mean[0]),
     "sigma_q": lambda d: digits(d.q.sigma[0]),
     "distance": lambda d: d.distance,
+    "apart": apart,
     "log_s": lambda d: d.log_s,
     "log_ratio": lambda d: d.log_ratio,
     "log_ratio_tempered": lambda d: d.log_ratio_tempered,

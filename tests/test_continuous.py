@@ -85,11 +85,16 @@ def test_noiseless_last_transition_accepts_almost_nothing():
     assert sum(r.accepted for rs in runs for r in rs) <= 0.02 * sum(r.examined for rs in runs for r in rs)
 
 
+def chain(mean, sigma):
+    """A chain of one transition."""
+    return Paths(mean[:, None], sigma[:, None])
+
+
 def test_acceptance_of_equal_gaussians_is_closed_form():
     rng = np.random.default_rng(0)
     for d in (0.5, 1.0, 2.0, 4.0):
         step, n = np.full(4, d / 2), 40_000  # four numbers, Euclidean distance d in sigmas
-        p, q = (Paths(m[None], np.ones((1, 4)), np.zeros(1)) for m in (np.zeros(4), step))
+        p, q = (chain(m[None], np.ones((1, 4))) for m in (np.zeros(4), step))
         x = step + rng.standard_normal((n, 4))
         ratio = np.array(log_gauss(x, p.mean, p.sigma) - log_gauss(x, q.mean, q.sigma))
         rate = (np.log(rng.random(n)) < ratio).mean()
@@ -100,8 +105,8 @@ def test_acceptance_of_equal_gaussians_is_closed_form():
 def test_residual_has_the_right_law_and_one_trial_per_draft():
     rng = np.random.default_rng(1)
     p, q = (
-        Paths(np.zeros((1, 1)), np.full((1, 1), 1.0), np.zeros(1)),
-        Paths(np.full((1, 1), 0.8), np.full((1, 1), 1.3), np.zeros(1)),
+        chain(np.zeros((1, 1)), np.full((1, 1), 1.0)),
+        chain(np.full((1, 1), 0.8), np.full((1, 1), 1.3)),
     )
     draws = [residual(p, q, 0.0, rng, 10_000) for _ in range(20_000)]
     grid = np.linspace(-8, 8, 20_001)
@@ -115,7 +120,7 @@ def test_residual_has_the_right_law_and_one_trial_per_draft():
 
 def test_fallback_is_a_draw_from_the_target_and_is_counted():
     rng = np.random.default_rng(2)
-    p = Paths(np.full((1, 3), 5.0), np.full((1, 3), 0.1), np.zeros(1))
+    p = chain(np.full((1, 3), 5.0), np.full((1, 3), 0.1))
     token, trials, fallback = residual(p, p, 0.0, rng, 7)  # p = q: nothing is left to draw from
     assert fallback and trials == 7 and np.abs(token - 5).max() < 1
 
@@ -154,6 +159,7 @@ def test_numbers_in_a_trace_are_those_of_the_decision():
             raw, tempered = ((log_gauss(x, mp, sp, c) - log_gauss(x, mq, sq, c))[0] + t["log_s"] for c in (1, 2))
             assert t["log_ratio"] == pytest.approx(raw, abs=1e-4)
             assert t["log_ratio_tempered"] == pytest.approx(tempered, abs=1e-4)
+            assert t["apart"][-1] == pytest.approx(np.linalg.norm(mp - mq), rel=1e-4) and len(t["apart"]) == 4
             assert t["distance"] == pytest.approx(np.linalg.norm((mp - mq) / sp), rel=1e-4)
             assert t["b"] == pytest.approx(np.exp(min(0, tempered)), rel=1e-3)
             assert t["kept"] == (t["u"] < t["b"]) and (t["trials"] is None) == t["kept"] == (t["fallback"] is None)

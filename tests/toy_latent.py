@@ -18,14 +18,15 @@ class ToyLatentSession:
         return np.stack([self.model.context(latents, known[row], pos) for row, pos in wanted])
 
     def denoise(self, contexts, start, noise):
-        x, log_sigma, m = start, np.zeros(len(start)), self.model
+        x, m, means, sigmas = start, self.model, [], []
         for t in range(self.steps - 1, 0, -1):
-            sigma = m.sigma(t, x)
-            x = m.mean(x, contexts) + sigma * noise[:, self.steps - 1 - t]
-            log_sigma = log_sigma + np.log(sigma).sum(-1)
+            means.append(m.mean(x, contexts))
+            sigmas.append(m.sigma(t, x))
+            x = means[-1] + sigmas[-1] * noise[:, self.steps - 1 - t]
             self.head_steps += 1
         self.head_steps += 1
-        return Paths(m.mean(x, contexts), m.sigma(0, x), log_sigma)
+        means, sigmas = [*means, m.mean(x, contexts)], [*sigmas, m.sigma(0, x)]
+        return Paths(np.stack(means, 1), np.stack(sigmas, 1))
 
 
 class ToyLatents:

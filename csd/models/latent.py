@@ -52,8 +52,8 @@ class MARSession:
     def denoise(self, contexts: tuple[Tensor, Tensor], start: Array, noise: Array) -> Paths:
         rows, weights = contexts
         head, x, eps = self._model.diffloss.net, torch.as_tensor(start), torch.as_tensor(noise)
-        log_sigma = torch.zeros(rows.shape[1], dtype=torch.float64)
         steps, given = self._diffusion.steps, head.cond_embed(rows.flatten(0, 1))
+        means, sigmas = [], []
         for first in range(steps, 0, -CHUNK):
             last = max(0, first - CHUNK)
             times = head.time_embed(self._diffusion.times[last:first].to(rows.device))
@@ -62,10 +62,11 @@ class MARSession:
                 out = head.denoise(x.to(given).repeat(len(rows), 1), [layer[i - last] for layer in plan])
                 mean, sigma = self._diffusion.transition(self._guided(out.double().cpu(), weights), x, i)
                 self.head_steps += 1
+                means.append(mean)
+                sigmas.append(sigma)
                 if i:
-                    log_sigma = log_sigma + sigma.log().sum(-1)
                     x = mean + sigma * eps[:, steps - 1 - i]
-        return Paths(mean.numpy(), sigma.numpy(), log_sigma.numpy())
+        return Paths(torch.stack(means, 1).numpy(), torch.stack(sigmas, 1).numpy())
 
     def _guided(self, out: Tensor, weights: Tensor) -> Tensor:
         if len(self._labels) == 1:

@@ -373,7 +373,7 @@ function latentFacts(p, cell) {
   return [
     order, ['distance of means', number(t.distance, 1) + ' σ'], ['ln S', p.header.knobs.factor === 'off' ? 'not used' : number(t.log_s, 1)],
     ['ln ratio, raw', number(t.log_ratio, 1)], ['ln ratio, tempered', number(t.log_ratio_tempered, 1)],
-    ['residual trials', t.kept ? 'none' : t.trials], ['draft x', list(t.x), 'wide'], ['μp', list(t.mean_p), 'wide'],
+    ['residual trials', t.kept ? 'none' : t.trials], ['means apart, start to end of the chain', list(t.apart), 'wide'], ['draft x', list(t.x), 'wide'], ['μp', list(t.mean_p), 'wide'],
     ['μq', list(t.mean_q), 'wide'], ['σp', spread(t.sigma_p), 'wide'], ['σq', spread(t.sigma_q), 'wide'], end,
   ];
 }
