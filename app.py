@@ -41,6 +41,7 @@ RECORDED = [ASSETS / "recorded" / f"garden-lemon-{name}.trace" for name in ("sjd
 YIELDS_PER_SECOND = 10  # more only lags the browser
 MAX_PANELS = 4
 MAX_BUNDLES = 32
+SHOWN = ("ar", "sd", "sjd", "csd", "csd-sd", "mar", "cspd")  # the other rules are on the command line
 WAITING = "Waits for the speculative run, to take exactly as many target calls."
 CONTINUOUS = [*SWITCHES, "iterations"]  # the continuous controls, in the order in which `generate` gets their values
 
@@ -103,7 +104,7 @@ def _panels(models: dict, label: str, names: list[str], seed: float, discrete: d
         pair = load(for_kind(m.kind, models[m.kind]))
         choose("label", label, pair[0].labels)
         given = discrete if m.kind == "discrete" else switches
-        values = {k.name: given[k.name] for k in m.knobs}
+        values = {k.name: given[k.name] for k in m.knobs if k.name in given}
         if m.name == "mar" and values["iterations"] == 0:
             if "cspd" not in names:
                 raise InputError("MAR steps 0 means as many as the continuous speculative run has target calls; choose "
@@ -225,7 +226,7 @@ def build() -> gr.Blocks:
             label = gr.Dropdown(labels, value="lemon", label="What to draw", scale=2, min_width=180)
             seed = gr.Number(0, precision=0, minimum=0, label="seed", scale=1, min_width=90, elem_id="seed")
             methods = gr.CheckboxGroup(
-                [(m.title, m.name) for m in ALL_METHODS.values()], value=["sjd", "csd", "cspd"], scale=6, min_width=320,
+                [(ALL_METHODS[name].title, name) for name in SHOWN], value=["sjd", "csd", "cspd"], scale=6, min_width=320,
                 label=f"Methods, side by side (1 to {MAX_PANELS}): same class and seed",
             )  # fmt: skip
             with gr.Column(scale=1, min_width=140):

@@ -7,6 +7,7 @@ drafts, speculative Jacobi decoding the case where the drafter is the target's o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -18,7 +19,9 @@ from csd.methods import Method
 from csd.models.base import TokenModel
 from csd.rules import Laws, exact
 from csd.sampling import Sampling, Streams, draw, law
+from csd.space import Space
 from csd.trace import Footer, Header, Round, footer
+from csd.verify import judge
 
 Array = np.ndarray
 
@@ -55,6 +58,7 @@ def decode(
     session = target.open(label, sampling.guidance)
     rule_knobs = {k.name: settings[k.name] for k in method.rule.knobs}
     keep = set(keep_full)
+    space = _space(target)
 
     yield Header(
         method=method.name, title=method.title, rule=method.rule.name, drafter=method.drafter,
@@ -74,7 +78,7 @@ def decode(
         clock.lap("draft")
 
         p, fed = _target_laws(session, tokens, start, d, cells, sampling, clock)
-        verdict = _judge(method, rule_knobs, p, d, start, streams)
+        verdict = _judge(method, rule_knobs, p, d, start, streams, space)
         n = verdict.accepted
         tokens[start : start + n] = d.tokens[:n]
         if start + n < cells:  # at the end of the picture an accepted window leaves no cell for a bonus
@@ -98,9 +102,20 @@ def decode(
     yield footer(rounds, cells, "done" if start == cells else "stopped")
 
 
+_spaces: WeakKeyDictionary = WeakKeyDictionary()
+
+
+def _space(target: TokenModel) -> Space:
+    """The target's code space, kept as long as the target is: its tables are worth computing once."""
+    if target not in _spaces:
+        _spaces[target] = Space(target.embeddings())
+    return _spaces[target]
+
+
 def _drafter(target, method, label, sampling, settings, streams, draft) -> Drafter:
     if method.drafter == "jacobi":
-        return JacobiDrafter(target.vocab, streams, sampling, settings["window"])
+        how = {k: settings[k] for k in ("window", "coupling", "fill")}
+        return JacobiDrafter(target.vocab, streams, sampling, columns=target.grid[1], **how)
     if method.drafter == "none":
         return Drafter(target.vocab, streams, sampling)
     if draft is None:
@@ -123,29 +138,30 @@ def _target_laws(session, tokens: Array, start: int, d: Draft, cells: int, sampl
     return law(logits, sampling), len(fed)
 
 
-def _judge(method: Method, knobs: dict, p: Array, d: Draft, start: int, streams: Streams) -> record.Verdict:
-    """Judge the drafts left to right; the first rejection ends the round.
+def _judge(
+    method: Method, knobs: dict, p: Array, d: Draft, start: int, streams: Streams, space: Space | None
+) -> record.Verdict:
+    """Judge the drafts and draw the token that ends the round.
 
     All tests are computed at once, but a draw is used up only by a position that is really examined.
     """
     k = len(d.tokens) if d.testable else 0
-    laws = Laws(p[:k], d.q[:k])
-    b = method.rule.accept(laws, d.tokens[:k], **knobs)
+    laws = Laws(p[:k], d.q[:k], space=space)
     u = streams.peek("verify", slice(start, start + k))
-    kept = u < b
-    accepted = k if kept.all() else int(np.argmin(kept))
-    examined = min(k, accepted + 1)
-    streams.use("verify", slice(start, start + examined))
+    judged = judge(method.rule, laws, d.tokens[:k], u, knobs)
+    accepted = judged.accepted
+    streams.use("verify", slice(start, start + judged.used))
 
     extra, source, draw_u = -1, "", None
     if start + accepted < len(streams):
         if accepted < k:
-            source, weights = "resampled", method.rule.residual(p[accepted], d.q[accepted])
+            source, weights = "resampled", judged.weights
         else:
             source, weights = ("bonus" if k else "first"), p[accepted]
         v = streams.uniform("target", slice(start + accepted, start + accepted + 1))
         extra, draw_u = int(draw(weights[None], v)[0]), float(v[0])
-    b_exact = b if method.rule.accept is exact else exact(laws, d.tokens[:k])
+    b_exact = judged.b if method.rule.accept is exact and not method.rule.joint else exact(laws, d.tokens[:k])
+    seen = slice(0, min(k, accepted + 1))
     return record.Verdict(
-        laws.head(examined), b[:examined], b_exact[:examined], u[:examined], accepted, extra, source, draw_u
+        laws.part(seen), judged.b[seen], b_exact[seen], u[seen], accepted, extra, source, draw_u, method.rule.lossless
     )

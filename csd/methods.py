@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from csd.errors import InputError, choose
@@ -14,7 +14,13 @@ WINDOW = Knob("window", "window W", 16, 1, 256,
               "Positions per target forward: the last settled token and W − 1 drafts.", step=1, whole=True)  # fmt: skip
 GAMMA = Knob("gamma", "draft length γ", 4, 1, 256,
              "Tokens the draft model proposes before the target checks them.", step=1, whole=True)  # fmt: skip
-DRAFTER_KNOBS: dict[str, tuple[Knob, ...]] = {"none": (), "jacobi": (WINDOW,), "model": (GAMMA,)}
+COUPLING = Knob("coupling", "coupling", "fresh", choices=("fresh", "maximal", "gumbel"),
+                meaning="How a draft that was not settled becomes the next round's: fresh, drawn anew; maximal or gumbel, "
+                        "tied to the old one, which keeps more of them and leaves the output law alone.")  # fmt: skip
+FILL = Knob("fill", "tail fill", "uniform", choices=("uniform", "onehot", "copy"),
+            meaning="What a position gets that enters the window: a uniform token with q = 1/V, the same token with all of "
+                    "q on it, or a copy of the token above.")  # fmt: skip
+DRAFTER_KNOBS: dict[str, tuple[Knob, ...]] = {"none": (), "jacobi": (WINDOW, COUPLING, FILL), "model": (GAMMA,)}
 
 
 ITERATIONS = Knob("iterations", "MAR steps", 256, 1, 65536,
@@ -24,7 +30,7 @@ ITERATIONS = Knob("iterations", "MAR steps", 256, 1, 65536,
 
 @dataclass(frozen=True)
 class Method:
-    """A named way to decode discrete tokens: `drafter` is none, jacobi or model."""
+    """A named way to decode discrete tokens: `drafter` is none, jacobi or model; `preset` overrides knobs' defaults."""
 
     kind: ClassVar[str] = "discrete"
     name: str
@@ -33,6 +39,7 @@ class Method:
     rule: Rule
     summary: str
     source: str
+    preset: tuple[tuple[str, object], ...] = ()
 
     @property
     def lossless(self) -> bool:
@@ -40,11 +47,17 @@ class Method:
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        return DRAFTER_KNOBS[self.drafter] + self.rule.knobs
+        own = dict(self.preset)
+        knobs = DRAFTER_KNOBS[self.drafter] + self.rule.knobs
+        return tuple(replace(k, default=own[k.name]) if k.name in own else k for k in knobs)
 
     def settings(self, given: dict[str, object], cells: int | None = None) -> dict[str, float]:
         """All knobs, defaults filled in, checked (against the size of the picture if given). Raises InputError."""
-        return _settings(self.name, self.knobs, given, cells)
+        out = _settings(self.name, self.knobs, given, cells)
+        if self.rule.joint and out.get("coupling", "fresh") != "fresh":
+            raise InputError(f"coupling is {out['coupling']!r}; allowed with block verification: fresh, because its "
+                             "verdict has looked at every draft of the round")  # fmt: skip
+        return out
 
 
 @dataclass(frozen=True)
@@ -80,26 +93,37 @@ def _settings(method: str, knobs: tuple[Knob, ...], given: dict[str, object], ce
     return out
 
 
-METHODS: dict[str, Method] = {
-    m.name: m
-    for m in (
-        Method("ar", "Plain autoregression", "none", RULES["exact"],
+def _methods() -> dict[str, Method]:
+    """Every rule on both kinds of drafts: `name` on the target's own (Jacobi), `name-sd` on a draft model's."""
+    exact, csd = RULES["exact"], RULES["csd"]
+    out = [
+        Method("ar", "Plain autoregression", "none", exact,
                "One target forward per token; the reference for everything else.", "-"),
-        Method("sd", "Speculative decoding, draft model", "model", RULES["exact"],
-               "A small model drafts, the target verifies; the output law is exactly the target's.",
-               "Leviathan et al., 2023 (2211.17192); Chen et al., 2023 (2302.01318)"),
-        Method("sjd", "Speculative Jacobi decoding", "jacobi", RULES["exact"],
+        Method("sd", "Speculative decoding, draft model", "model", exact,
+               "A small model drafts, the target verifies; the output law is exactly the target's.", exact.source),
+        Method("sjd", "Speculative Jacobi decoding", "jacobi", exact,
                "The target drafts for itself from its previous guesses; exact, no second model.",
                "Teng et al., 2025 (2410.01699)"),
-        Method("csd", "Content-aware speculative decoding", "jacobi", RULES["csd"],
-               "SJD with a bonus where the target is undecided and draft and target nearly agree; not exact.",
-               "Wang et al., 2026 (2606.27829)"),
-        Method("csd-sd", "Content-aware, draft model", "model", RULES["csd"],
-               "The content-aware rule on the drafts of a small model; not exact.",
-               "Wang et al., 2026 (2606.27829), rule only"),
-    )
-}  # fmt: skip
+        Method("csd", "Content-aware speculative decoding", "jacobi", csd,
+               "SJD with a bonus where the target is undecided and draft and target nearly agree; not exact.", csd.source),
+        Method("csd-sd", "Content-aware, draft model", "model", csd,
+               "The content-aware rule on the drafts of a small model; not exact.", f"{csd.source}, rule only"),
+        Method("scd", "Speculative coupled decoding", "jacobi", exact,
+               "SJD whose unsettled drafts are kept where old and new law agree; exact.", "So et al., 2025 (2510.24211)",
+               preset=(("coupling", "maximal"),)),
+    ]  # fmt: skip
+    for rule in RULES.values():
+        if rule.name not in ("exact", "csd"):
+            says = "exact" if rule.lossless else "not exact"
+            kind = rule.title[0].upper() + rule.title[1:]
+            out += [Method(rule.name, f"{kind}, Jacobi drafts", "jacobi", rule,
+                           f"{rule.formula}, on the target's previous guesses; {says}.", rule.source),
+                    Method(f"{rule.name}-sd", f"{kind}, draft model", "model", rule,
+                           f"{rule.formula}, on the drafts of a small model; {says}.", rule.source)]  # fmt: skip
+    return {m.name: m for m in out}
 
+
+METHODS: dict[str, Method] = _methods()
 
 PLAIN = ("last_noise", "steps", "guidance", "schedule", "temperature")
 LATENT_METHODS: dict[str, LatentMethod] = {

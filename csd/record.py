@@ -37,11 +37,13 @@ class Verdict:
     extra: int
     source: str
     draw: float | None  # the uniform draw behind `extra`
+    lossless: bool = True  # whether the rule relaxes nothing
 
     @property
     def outcomes(self) -> list[str]:
         """One per committed token."""
-        kept = np.where(self.u < self.b_exact, "exact", "relaxed")[: self.accepted].tolist()
+        relaxed = (self.u >= self.b_exact) & (not self.lossless)
+        kept = np.where(relaxed, "relaxed", "exact")[: self.accepted].tolist()
         return kept + ([self.source] if self.source else [])
 
 
@@ -102,9 +104,11 @@ def _tests(start: int, d: Draft, v: Verdict, rule: Rule, knobs: dict, drift: Arr
     }  # fmt: skip
     known = {"exact": v.b_exact, rule.name: v.b}
     for name, other in rules.RULES.items():
+        if name not in known and (other.joint or (other.pools and laws.space is None)):
+            continue
         b = known[name] if name in known else other.accept(laws, x, **{k.name: k.default for k in other.knobs})
         out[f"b_{name}"] = b.tolist()
-    for key, values in rule.detail(laws, **knobs).items():
+    for key, values in rule.detail(laws, x, **knobs).items():
         out[key] = values.tolist() if values.dtype == bool else _round(values)
     return out
 

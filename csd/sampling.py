@@ -78,14 +78,15 @@ def draw(p: Array, u: Array) -> Array:
     return np.minimum(x, last)
 
 
-PURPOSES = ("draft", "verify", "target", "fill", "noise")
+PURPOSES = ("draft", "verify", "target", "fill", "noise", "couple", "gumbel")
 
 
 class Streams:
     """Uniform draws keyed by (seed, purpose, position, attempt).
 
     Purposes: draft (drawing draft tokens), verify (the u of an acceptance test), target (tokens the target supplies
-    itself: residual, bonus, first), fill (drafts from no model), noise (continuous models). Each call for a purpose and a
+    itself: residual, bonus, first), fill (drafts from no model), noise (continuous models), couple (whether a draft is
+    kept for the next round), gumbel (noise that stays with a position, `gumbel`). Each call for a purpose and a
     position uses the next attempt there, so repeated tests of one position are independent (exactness needs that).
     The key is hashed with the splitmix64 finaliser (Steele, Lea and Flood, 2014).
     """
@@ -107,6 +108,12 @@ class Streams:
     def use(self, purpose: str, positions: Array | slice) -> None:
         """Move on to the next attempt at these positions."""
         self._attempt[purpose][positions] += np.uint64(1)
+
+    def gumbel(self, position: int, vocab: int) -> Array:
+        """Standard Gumbel noise of a position, one number per token, float64 [V]; the same at every call."""
+        h = _mix(self._key["gumbel"][position], np.arange(vocab, dtype=np.uint64))
+        u = ((h >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53  # never 0 or 1
+        return -np.log(-np.log(u))
 
     def uniform(self, purpose: str, positions: Array | slice) -> Array:
         """`peek`, then `use`."""

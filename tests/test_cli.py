@@ -74,7 +74,10 @@ BAD = [
     (["generate", "--set", "delta=nan"], "delta is 'nan'; allowed"),
     (["generate", "--set", "window=0"], "window is '0'; allowed: a whole number from 1"),
     (["generate", "--set", "window=257"], "window is '257'; allowed: a whole number from 1 to 256"),
-    (["generate", "--set", "lambda=1"], "unknown parameter 'lambda' for csd; allowed: window, weight, delta, guidance"),
+    (
+        ["generate", "--set", "lambda=1"],
+        "unknown parameter 'lambda' for csd; allowed: window, coupling, fill, weight, delta, guidance",
+    ),
     (["generate", "--set", "delta"], "--set takes NAME=VALUE"),
     (["generate", "--set", "temperature=0"], "temperature is '0'; allowed: a number above 0"),
     (["generate", "--seed", "x"], "seed is 'x'; allowed: a whole number"),

@@ -18,15 +18,24 @@ from csd.rules import RULES, Rule
 SAMPLES, CHUNKS = 200_000, 8
 
 
-def broken_residual(p, q):
+def broken_residual(laws, **knobs):
     """Wrong on purpose: draws the replacement from p instead of (p - q)+."""
-    return p
+    return laws.p
 
 
 VARIANTS = {
     "ar": (METHODS["ar"], {}),
     "sd": (METHODS["sd"], {"gamma": 2}),
     "sjd": (METHODS["sjd"], {"window": 3}),
+    "block-sd": (replace(METHODS["sd"], rule=RULES["block"]), {"gamma": 3}),
+    "block": (replace(METHODS["sjd"], rule=RULES["block"]), {"window": 4}),
+    "scd": (METHODS["scd"], {"window": 4}),
+    "gumbel": (METHODS["sjd"], {"window": 4, "coupling": "gumbel"}),
+    # with two positions per forward a fully accepted window makes a fill that is tested; wider ones never do in four cells
+    "uniform fill": (METHODS["sjd"], {"window": 2}),
+    "onehot fill": (METHODS["sjd"], {"window": 2, "fill": "onehot"}),
+    "copy fill": (METHODS["scd"], {"window": 2, "fill": "copy"}),
+    "cool below 1": (replace(METHODS["sd"], rule=RULES["cool"]), {"gamma": 2, "weights": (0.6, 0.9)}),
     "broken": (replace(METHODS["sd"], rule=replace(RULES["exact"], residual=broken_residual)), {"gamma": 2}),
 }
 
@@ -50,7 +59,22 @@ def sample(name: str, samples: int) -> np.ndarray:
         return sum(pool.map(count, jobs))
 
 
-@pytest.mark.parametrize("name", ["ar", "sd", "sjd"])
+LOSSLESS = [
+    "ar",
+    "sd",
+    "sjd",
+    "block-sd",
+    "block",
+    "scd",
+    "gumbel",
+    "uniform fill",
+    "onehot fill",
+    "copy fill",
+    "cool below 1",
+]
+
+
+@pytest.mark.parametrize("name", LOSSLESS)
 def test_joint_law_equals_the_targets(name):
     counts = sample(name, SAMPLES)
     assert counts.sum() == SAMPLES

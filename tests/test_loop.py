@@ -77,6 +77,48 @@ def test_zero_relaxation_is_bit_equal_to_exact(garden):
         assert run(target, "csd", seed, label="lemon").tokens != exact  # so the equality above says something
 
 
+NOTHING = [("gsd", {"group": 1}), ("lantern", {"neighbours": 0}), ("lantern++", {"multiple": 1}),
+           ("cool", {"weights": "1"}), ("amplify", {"factor": 1}), ("addition", {"bonus": 0})]  # fmt: skip
+
+
+@pytest.mark.parametrize("name,off", NOTHING)
+def test_every_rule_without_relaxation_draws_what_sjd_draws(garden, name, off):
+    exact = run(garden[0], "sjd", 3, label="lemon")
+    assert run(garden[0], name, 3, label="lemon", **off).tokens == exact.tokens
+    relaxed = run(garden[0], name, 3, label="lemon")
+    assert relaxed.tokens != exact.tokens and relaxed.footer.totals["relaxed"] > 0
+
+
+@pytest.mark.parametrize("coupling", ["maximal", "gumbel"])
+def test_coupled_drafts_survive_rounds(garden, coupling):
+    """Fewer drafts change from round to round, and fewer forwards are needed; the picture keeps the target's law."""
+    changed, forwards = {}, {}
+    for how in ("fresh", coupling):
+        traces = [run(garden[0], "sjd", s, label="lemon", coupling=how) for s in range(3)]
+        marks = [c for t in traces for r in t.rounds for c in r.tests.get("changed", []) if c is not None]
+        changed[how], forwards[how] = np.mean(marks), sum(t.footer.totals["target_forwards"] for t in traces)
+    assert changed[coupling] < 0.7 * changed["fresh"] and forwards[coupling] < 0.85 * forwards["fresh"]
+
+
+@pytest.mark.parametrize("fill", ["onehot", "copy"])
+def test_a_fill_is_what_it_says(fill):
+    """On a grid of one row a copy is the token before; both put all of q on the draft."""
+    seen = 0
+    trace = run(ToyModel(0, 5, 40, spread=0.1), "sjd", 2, fill=fill, window=3)
+    for r in trace.rounds:
+        for i, origin in enumerate(r.tests.get("origin", [])):
+            if origin in ("fill", "copy"):
+                seen += 1
+                before = r.window[i - 1] if i else trace.tokens[r.start - 1]
+                assert r.tests["q"][i] == 1 and (fill == "onehot" or r.tests["x"][i] == before)
+    assert seen
+
+
+def test_block_verification_refuses_coupled_drafts():
+    with pytest.raises(InputError, match="coupling is 'maximal'; allowed with block verification: fresh"):
+        run(ToyModel(0, 5, 40), "block", 0, coupling="maximal")
+
+
 def test_order_of_forwards(garden):
     """Fewer target forwards: SD < AR, SJD < AR, CSD < SJD (sums over seeds; single pictures may tie)."""
     target, draft = garden

@@ -335,15 +335,19 @@ function number(v, digits = 2) { // "n/a" is never zero, and small is not zero e
   return (Math.abs(v) < 0.5 * 10 ** -digits ? v.toExponential(1) : v.toFixed(digits)).replaceAll('-', '−');
 }
 
-const ORIGINS = { previous: 'previous round', fill: 'uniform fill', model: 'draft model' };
+const ORIGINS = { previous: 'previous round', fill: 'uniform fill', copy: 'copy of a neighbour', model: 'draft model' };
 
 function place(p, pos) {
   const columns = p.header.grid[1];
   return 'row ' + Math.floor(pos / columns) + ', column ' + (pos % columns);
 }
 
-function verdict(t, token) { // the arithmetic of one decision
+function verdict(t, token, rule) { // the arithmetic of one decision
   const ratio = t.q > 0 ? t.p / t.q : null;
+  if (rule === 'block') {
+    const end = t.kept ? 'kept, as the block ends here or later' : 'behind the end of the block, and ' + token + ' drawn in its place';
+    return 'p/q = ' + number(ratio) + '; h = ' + number(t.b) + ', u = ' + number(t.u, 3) + '. The block ends at its last draft with u < h: ' + end + '.';
+  }
   let sum = 'p/q = ' + number(ratio);
   if (t.gate === true) sum += ' + bonus ' + number(t.eps) + (t.saturated ? ' (enough alone)' : '');
   if (t.gate === false) sum += ', no bonus (gate closed)';
@@ -409,7 +413,7 @@ function writeCard(slot, p) { // the chosen cell; with none chosen, the last dec
   write($('.where', card), where);
   const meaning = !cell ? waiting(p, pos) : t ? '' : o.meaning;
   write($('.hint', card), meaning + (last ? ' Point at a cell, or walk with the arrow keys, to read another.' : ''));
-  write($('.verdict', card), !t ? '' : continuous(p) ? latentVerdict(p, t) : verdict(t, cell.token));
+  write($('.verdict', card), !t ? '' : continuous(p) ? latentVerdict(p, t) : verdict(t, cell.token, p.header.rule));
   writeGauge($('.gauge', card), t);
   $('.facts', card).replaceChildren(...(cell ? facts(p, cell) : []).map(([term, value, look]) => {
     const row = document.createElement('div');

@@ -1,0 +1,56 @@
+"""How the drafts of a round are judged: one after the other, or as a block. Pure functions of laws, drafts and draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from csd.laws import Laws, Rule, normalised
+
+Array = np.ndarray
+
+
+@dataclass
+class Judged:
+    """b [k]: probabilities the draws u were compared with; accepted: drafts kept; used: draws used up; weights: law of the
+    token that replaces draft number `accepted`, [V], or None when all were kept."""
+
+    b: Array
+    accepted: int
+    used: int
+    weights: Array | None
+
+
+def judge(rule: Rule, laws: Laws, x: Array, u: Array, knobs: dict) -> Judged:
+    """Verdicts on drafts x [k] with draws u [k] in [0, 1)."""
+    return (blockwise if rule.joint else left_to_right)(rule, laws, x, u, knobs)
+
+
+def left_to_right(rule: Rule, laws: Laws, x: Array, u: Array, knobs: dict) -> Judged:
+    """The first draft with u >= b ends the round. Leviathan et al., 2023, algorithm 1."""
+    b = rule.accept(laws, x, **knobs)
+    kept = u < b
+    k = len(x)
+    accepted = k if kept.all() else int(np.argmin(kept))
+    weights = rule.residual(laws.part(slice(accepted, accepted + 1)), **knobs)[0] if accepted < k else None
+    return Judged(b, accepted, min(k, accepted + 1), weights)
+
+
+def blockwise(rule: Rule, laws: Laws, x: Array, u: Array, knobs: dict) -> Judged:
+    """Block verification (Sun et al., 2024, arXiv 2403.10444, algorithm 2): lossless, and never keeps fewer on average.
+
+    P_i = min(1, P_{i-1} p_i/q_i); h_i = S_i / (S_i + 1 - P_i) with S_i = Σ (P_i p_{i+1} - q_{i+1})+ and h_k = P_k. The last
+    i with u_i < h_i is where the block ends; the next token comes from norm((P_i p_{i+1} - q_{i+1})+).
+    """
+    k = len(x)
+    P = np.ones(k + 1)
+    for i, r in enumerate(laws.ratio(x)):
+        P[i + 1] = min(1.0, P[i] * r)
+    left = np.maximum(P[:k, None] * laws.p - laws.q, 0.0)  # row i: what may follow i kept drafts
+    S = left[1:].sum(-1)
+    h = np.append(np.divide(S, S + 1 - P[1:k], out=np.ones(max(0, k - 1)), where=S + 1 - P[1:k] > 0), P[k:])[:k]
+    passed = np.flatnonzero(u < h)
+    accepted = int(passed[-1]) + 1 if len(passed) else 0
+    weights = normalised(left[accepted : accepted + 1], laws.p[accepted : accepted + 1])[0] if accepted < k else None
+    return Judged(h, accepted, k, weights)
