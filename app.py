@@ -25,10 +25,10 @@ import gradio as gr
 from csd import ALL_METHODS, MODELS, InputError, Sampling, Trace, decode, decode_latents, load, method
 from csd.continuous import fixed_calls
 from csd.errors import choose, number
-from csd.methods import GAMMA, WINDOW, LatentMethod, Method
+from csd.methods import COUPLING, FILL, GAMMA, WINDOW, LatentMethod, Method
 from csd.models import for_kind
 from csd.pictures import with_pictures
-from csd.rules import DELTA, WEIGHT
+from csd.rules import DELTA, RULES, WEIGHT
 from csd.switches import SWITCHES, CSpD
 from csd.trace import Footer, Round
 from csd.trace import load as load_trace
@@ -41,9 +41,19 @@ RECORDED = [ASSETS / "recorded" / f"garden-lemon-{name}.trace" for name in ("sjd
 YIELDS_PER_SECOND = 10  # more only lags the browser
 MAX_PANELS = 4
 MAX_BUNDLES = 32
-SHOWN = ("ar", "sd", "sjd", "csd", "csd-sd", "mar", "cspd")  # the other rules are on the command line
+SHOWN = ("ar", "sd", "sjd", "csd", "csd-sd", "mar", "cspd")  # the others are in a list of their own
 WAITING = "Waits for the speculative run, to take exactly as many target calls."
 CONTINUOUS = [*SWITCHES, "iterations"]  # the continuous controls, in the order in which `generate` gets their values
+OTHER_RULES = [r for r in RULES.values() if r.knobs and r.name != "csd"]
+DISCRETE = [
+    "weight",
+    "delta",
+    "window",
+    "gamma",
+    "coupling",
+    "fill",
+    *(f"{r.name}.{k.name}" for r in OTHER_RULES for k in r.knobs),
+]
 
 _bundles: deque[Path] = deque()
 _stops: dict[str, bool] = {}  # by browser session: has Stop been pressed since its run began
@@ -59,15 +69,19 @@ class Panel:
     trace: Trace = field(default_factory=Trace)
 
 
-def generate(request: gr.Request, model: str, latent_model: str, label: str, names: list[str], seed: float, pace: float,
-             guidance: float, temperature: float, top_k: float, top_p: float, weight: float, delta: float, window: float,
-             gamma: float, *continuous: object) -> Iterator[tuple]:  # fmt: skip
-    """Run the chosen methods on one clock, a round of each in turn, and stream what happens to the viewer."""
+def generate(request: gr.Request, model: str, latent_model: str, label: str, names: list[str], more: list[str], seed: float,
+             pace: float, guidance: float, temperature: float, top_k: float, top_p: float,
+             *knobs: object) -> Iterator[tuple]:  # fmt: skip
+    """Run the chosen methods on one clock, a round of each in turn, and stream what happens to the viewer.
+
+    knobs: the values of the controls named in DISCRETE and CONTINUOUS, in that order.
+    """
     try:
         sampling = Sampling(guidance, temperature, top_k, top_p)
-        discrete = {"weight": weight, "delta": delta, "window": window, "gamma": gamma}
-        switches = dict(zip(CONTINUOUS, continuous, strict=True))
-        panels = _panels({"discrete": model, "continuous": latent_model}, label, names, seed, discrete, switches)
+        discrete = dict(zip(DISCRETE, knobs, strict=False))
+        switches = dict(zip(CONTINUOUS, knobs[len(DISCRETE) :], strict=True))
+        models = {"discrete": model, "continuous": latent_model}
+        panels = _panels(models, label, [*(names or ()), *(more or ())], seed, discrete, switches)
         pace = number("pace", pace, 0, 100)
     except InputError as error:
         raise gr.Error(str(error), duration=None, print_exception=False) from None
@@ -103,16 +117,23 @@ def _panels(models: dict, label: str, names: list[str], seed: float, discrete: d
     for m in (ALL_METHODS[n] for n in ALL_METHODS if n in names):
         pair = load(for_kind(m.kind, models[m.kind]))
         choose("label", label, pair[0].labels)
-        given = discrete if m.kind == "discrete" else switches
-        values = {k.name: given[k.name] for k in m.knobs if k.name in given}
+        cells = pair[0].grid[0] * pair[0].grid[1]
+        values = _values(m, discrete) if m.kind == "discrete" else {k.name: switches[k.name] for k in m.knobs}
         if m.name == "mar" and values["iterations"] == 0:
             if "cspd" not in names:
                 raise InputError("MAR steps 0 means as many as the continuous speculative run has target calls; choose "
                                  "that method too, or 1 to 256 steps")  # fmt: skip
-            values["iterations"] = fixed_calls(CSpD(**{k: switches[k] for k in SWITCHES}), 256)
-        m.settings({k: v for k, v in values.items() if v is not None}, pair[0].grid[0] * pair[0].grid[1])
+            values["iterations"] = fixed_calls(CSpD(**{k: switches[k] for k in SWITCHES}), cells)
+        m.settings({k: v for k, v in values.items() if v is not None}, cells)
         out.append(Panel(m, values, pair))
     return out
+
+
+def _values(m: Method, discrete: dict) -> dict:
+    """The method's knobs from the page's controls; a rule's own control goes before a common one, a preset before both."""
+    names = [k.name for k in m.knobs if k.name not in dict(m.preset)]
+    own = {name: f"{m.rule.name}.{name}" for name in names}
+    return {name: discrete[own[name] if own[name] in discrete else name] for name in names}
 
 
 def _run(panel: Panel, panels: list[Panel], label: str, seed: int, sampling: Sampling, stop: Callable) -> Iterator:
@@ -229,6 +250,8 @@ def build() -> gr.Blocks:
                 [(ALL_METHODS[name].title, name) for name in SHOWN], value=["sjd", "csd", "cspd"], scale=6, min_width=320,
                 label=f"Methods, side by side (1 to {MAX_PANELS}): same class and seed",
             )  # fmt: skip
+            more = gr.Dropdown([(m.title, m.name) for m in ALL_METHODS.values() if m.name not in SHOWN], value=[],
+                               multiselect=True, label="More methods", scale=2, min_width=200)  # fmt: skip
             with gr.Column(scale=1, min_width=140):
                 go = gr.Button("Generate", variant="primary", elem_id="generate")
                 halt = gr.Button("Stop", elem_id="stop")
@@ -237,13 +260,17 @@ def build() -> gr.Blocks:
                 pace = gr.Slider(0, 60, 12, step=1, label="pace, rounds per second",
                                  info="Slowed for the eye; 0 runs free. Measured times leave the waiting out.")  # fmt: skip
                 with gr.Accordion("Discrete tokens"):
-                    knobs = [control(WEIGHT), control(DELTA), control(WINDOW)]
+                    knobs = {k.name: control(k) for k in (WEIGHT, DELTA, WINDOW)}
                     guidance = gr.Slider(1, 6, 1.5, step=0.25, label="guidance", info="Pull towards the label; 1 is none.")
                     temperature = gr.Slider(0.1, 2, 1, step=0.05, label="temperature", info="Divides the logits.")
                     with gr.Accordion("More", open=False):
-                        knobs.append(control(GAMMA))
+                        knobs |= {k.name: control(k) for k in (GAMMA, COUPLING, FILL)}
                         top_k = gr.Number(0, precision=0, minimum=0, label="top-k", info="Keep the k likeliest; 0 all.")
                         top_p = gr.Slider(0.05, 1, 1, step=0.05, label="top-p", info="Keep the likeliest up to this mass.")
+                    with gr.Accordion("Other rules", open=False):
+                        for rule in OTHER_RULES:
+                            gr.Markdown(f"**{rule.title[0].upper()}{rule.title[1:]}**: {rule.formula}")
+                            knobs |= {f"{rule.name}.{k.name}": control(k) for k in rule.knobs}
                 with gr.Accordion("Continuous tokens"):
                     switches = continuous_controls()
                 with gr.Accordion("Models", open=False):
@@ -255,8 +282,9 @@ def build() -> gr.Blocks:
                 with gr.Row():
                     lines = gr.Plot(charts.progress(recorded), label="settled tokens against target forwards")
                     bars = gr.Plot(charts.accepted_lengths(recorded), label="how many tokens a round settles")
-        inputs = [*models, label, methods, seed, pace, guidance, temperature, top_k, top_p, *knobs]
-        go.click(generate, inputs + [switches[k] for k in CONTINUOUS], [view, save, lines, bars],
+        inputs = [*models, label, methods, more, seed, pace, guidance, temperature, top_k, top_p]
+        inputs += [knobs[k] for k in DISCRETE] + [switches[k] for k in CONTINUOUS]
+        go.click(generate, inputs, [view, save, lines, bars],
                  concurrency_limit=4, show_progress="hidden", api_name="generate")  # fmt: skip
         halt.click(stop, None, None, queue=False, show_progress="hidden", api_visibility="private")
         load_button.upload(open_traces, load_button, [view, lines, bars], show_progress="hidden", api_visibility="private")

@@ -6,6 +6,9 @@ trace = Trace()
 for event in trace.record(decode(target, method("csd"), "lemon", Sampling(guidance=1.5), seed=0)):
     ...
 trace.save("lemon.trace")
+
+Continuous tokens: decode_latents(target, method("cspd"), "lemon", preset_values("exact"), seed=0, draft=draft) with
+target, draft = load("garden-mar").
 """
 
 from csd.continuous import decode_latents
@@ -14,7 +17,8 @@ from csd.errors import InputError
 from csd.methods import ALL_METHODS, LATENT_METHODS, METHODS, method
 from csd.models import MODELS, load
 from csd.sampling import Sampling
+from csd.switches import preset_values
 from csd.trace import Trace
 
 __all__ = ["ALL_METHODS", "LATENT_METHODS", "METHODS", "MODELS", "InputError", "Sampling", "Trace", "decode",
-           "decode_latents", "load", "method"]  # fmt: skip
+           "decode_latents", "load", "method", "preset_values"]  # fmt: skip

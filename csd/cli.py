@@ -1,4 +1,4 @@
-"""The command line: methods, generate, info. Bad input ends with one line on standard error and exit code 2."""
+"""The command line: methods, generate, info, whatif. Bad input ends with one line on standard error and exit code 2."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from csd.continuous import decode_latents
 from csd.decode import decode
 from csd.errors import InputError
 from csd.methods import ALL_METHODS, LatentMethod, Method, method
+from csd.models import for_kind
+from csd.rules import RULES
 from csd.sampling import Sampling
 from csd.switches import PRESET_MEANINGS, PRESETS, preset_values
 from csd.trace import Footer, Trace
@@ -62,6 +64,14 @@ def _parser() -> argparse.ArgumentParser:
     c.add_argument("trace")
     c.add_argument("--json", action="store_true", help="one JSON object instead of text")
     c.set_defaults(run=run_info)
+    c = commands.add_parser("whatif", help="judge a trace's drafts again by another rule")
+    c.add_argument("trace")
+    c.add_argument("--rule", default="csd", help="the other rule (default: csd)")
+    c.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", dest="settings", help="a parameter of the rule"
+    )
+    c.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    c.set_defaults(run=run_whatif)
     return parser
 
 
@@ -98,9 +108,7 @@ def parse_settings(pairs: list[str], m: Method | LatentMethod) -> tuple[dict[str
     names = [f.name for f in fields(Sampling)] if m.kind == "discrete" else []
     sampling, knobs = {}, {}
     for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise InputError(f"--set takes NAME=VALUE, not {pair[:40]!r}")
+        name, value = _pair(pair)
         known = [k.name for k in m.knobs]
         if name not in names + known:
             raise InputError(f"unknown parameter {name[:40]!r} for {m.name}; allowed: {', '.join(known + names)}")
@@ -110,7 +118,6 @@ def parse_settings(pairs: list[str], m: Method | LatentMethod) -> tuple[dict[str
 
 def run_generate(args: argparse.Namespace) -> int:
     from csd.errors import number
-    from csd.models import for_kind
     from csd.models import load as load_model
     from csd.pictures import image, with_pictures
 
@@ -199,6 +206,33 @@ def run_info(args: argparse.Namespace) -> int:
         head["note"] = "no footer: the run was still going when this was written"
     _print_totals(head | {"events": len(trace.events)}, end, args.json)
     return 0
+
+
+def run_whatif(args: argparse.Namespace) -> int:
+    from csd.space import Space
+    from csd.whatif import rejudge
+
+    trace = load_trace(args.trace)
+    knobs = dict(_pair(text) for text in args.settings)
+    space = None
+    if args.rule in RULES and RULES[args.rule].pools:
+        from csd.models import load as load_model
+
+        space = Space(load_model(for_kind("discrete", trace.header.model))[0].embeddings())
+    out = {"rule": args.rule, "was": trace.header.rule, **rejudge(trace, args.rule, knobs, space).summary()}
+    if args.json:
+        print(json.dumps(out))
+    else:
+        for key, value in out.items():
+            print(f"{key:18}{'none' if value is None else value}")
+    return 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"--set takes NAME=VALUE, not {text[:40]!r}")
+    return name, value
 
 
 def _print_totals(head: dict, end: Footer, as_json: bool) -> None:

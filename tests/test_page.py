@@ -221,6 +221,29 @@ def test_a_preset_sets_its_switches_and_a_switch_makes_it_your_own(page):
     page.wait_for_function(f"({chosen})()[0] === 'exact'")
 
 
+def test_other_rules_are_a_list_away(page):
+    for title in ("Speculative Jacobi decoding", "Content-aware speculative decoding", "Continuous speculative decoding"):
+        page.get_by_label(title, exact=True).uncheck()
+    page.get_by_label("More methods").click()
+    for title in ("Grouped, Jacobi drafts", "Speculative coupled decoding"):
+        page.get_by_role("option", name=title).click()
+    page.keyboard.press("Escape")
+    page.get_by_text("Other rules", exact=True).click()
+    page.get_by_label("weights w").fill("2, oops")
+    page.get_by_label("number input for group G").fill("1")
+    page.get_by_label("number input for group G").press("Enter")
+    set_slider(page, "pace, rounds per second", 0)
+    page.click("#generate")
+    until(page, lambda status, cells: status == "done" and cells == [256] * 2, 60)
+    relaxed = [page.inner_text(f".panel[data-panel='{i}'] [data-number=relaxed]") for i in range(2)]
+    assert relaxed == ["0", "0"]  # groups of one token relax nothing, coupled drafts neither
+    page.get_by_label("More methods").click()
+    page.get_by_role("option", name="Annealed, Jacobi drafts").click()
+    page.keyboard.press("Escape")
+    page.click("#generate")
+    page.wait_for_selector("text=weights is 'oops'; allowed: a number from 0 to 100")
+
+
 def test_a_fair_baseline_needs_the_run_it_is_fair_to(page):
     for title in ("Content-aware speculative decoding", "Continuous speculative decoding"):
         page.get_by_label(title, exact=True).uncheck()

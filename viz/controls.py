@@ -12,7 +12,20 @@ from csd.methods import ITERATIONS
 from csd.switches import PRESET_MEANINGS, SWITCHES, preset_values
 
 # upper ends of sliders, where what is allowed reaches further than what is of use here
-TOP = {"weight": 2, "window": 64, "gamma": 32, "steps": 100, "trials": 500, "guidance": 6, "temperature": 2}
+TOP = {
+    "weight": 2,
+    "window": 64,
+    "gamma": 32,
+    "steps": 100,
+    "trials": 500,
+    "guidance": 6,
+    "temperature": 2,
+    "factor": 8,
+    "multiple": 20,
+    "group": 50,
+    "neighbours": 1000,
+    "reach": 4,
+}
 
 
 def control(knob: Knob, **kw: object) -> gr.components.Component:
@@ -22,6 +35,8 @@ def control(knob: Knob, **kw: object) -> gr.components.Component:
         return gr.Radio(list(knob.choices), value=knob.default, **common)
     if isinstance(knob.default, bool):
         return gr.Checkbox(knob.default, **common)
+    if isinstance(knob.default, tuple):
+        return gr.Textbox(", ".join(f"{v:g}" for v in knob.default), **common)
     low, step = (0.1, 0.05) if knob.name == "temperature" else (knob.low, knob.step)
     return gr.Slider(low, min(knob.high, TOP.get(knob.name, knob.high)), knob.default, step=step, **common)
 
