@@ -42,7 +42,8 @@ class Rejudged:
         """Counts; acceptance rates are over the examined drafts of the stored run."""
         n, first = len(self.b), self.horizon
         return {"examined": n, "kept": int(self.kept.sum()), "was_kept": int(self.was_kept.sum()),
-                "newly_kept": int((self.kept & ~self.was_kept).sum()), "newly_rejected": int((~self.kept & self.was_kept).sum()),
+                "newly_kept": int((self.kept & ~self.was_kept).sum()),
+                "newly_rejected": int((~self.kept & self.was_kept).sum()),
                 "mean_b": float(self.b.mean()) if n else None, "exact_up_to": n if first is None else first,
                 "first_difference": None if first is None or first >= n
                 else {"round": int(self.round[first]), "pos": int(self.pos[first])}}  # fmt: skip

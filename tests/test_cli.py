@@ -43,6 +43,16 @@ def test_continuous_presets(preset, calls, tmp_path):
     assert info["target_forwards"] == row["target_forwards"] and info["width"] == 8 and info["preset"] == preset
 
 
+def test_whatif_on_the_recorded_run():
+    args = ["whatif", "assets/recorded/garden-lemon-sjd.trace", "--json"]
+    same = json.loads(csd(*args, "--rule", "exact").stdout)
+    assert same["first_difference"] is None and same["kept"] == same["was_kept"] and same["exact_up_to"] == same["examined"]
+    relaxed = json.loads(csd(*args, "--rule", "csd", "--set", "delta=0.65").stdout)
+    assert relaxed["newly_kept"] > 0 == relaxed["newly_rejected"] and relaxed["exact_up_to"] < relaxed["examined"]
+    pools = csd(*args, "--rule", "lantern")
+    assert pools.returncode == 2 and "record the run with keep_full" in pools.stderr
+
+
 def test_plain_mar_takes_the_steps_it_is_given():
     out = csd("generate", "--method", "mar", "--set", "iterations=20", "--set", "steps=3", "--threads", 1, "--json")
     row = json.loads(out.stdout.splitlines()[-1])
