@@ -45,15 +45,8 @@ SHOWN = ("ar", "sd", "sjd", "csd", "csd-sd", "mar", "cspd")  # the others are in
 WAITING = "Waits for the speculative run, to take exactly as many target calls."
 CONTINUOUS = [*SWITCHES, "iterations"]  # the continuous controls, in the order in which `generate` gets their values
 OTHER_RULES = [r for r in RULES.values() if r.knobs and r.name != "csd"]
-DISCRETE = [
-    "weight",
-    "delta",
-    "window",
-    "gamma",
-    "coupling",
-    "fill",
-    *(f"{r.name}.{k.name}" for r in OTHER_RULES for k in r.knobs),
-]
+DISCRETE = [*("weight", "delta", "window", "gamma", "coupling", "fill"),
+            *(f"{r.name}.{k.name}" for r in OTHER_RULES for k in r.knobs)]  # fmt: skip
 
 _bundles: deque[Path] = deque()
 _stops: dict[str, bool] = {}  # by browser session: has Stop been pressed since its run began
@@ -109,10 +102,10 @@ def generate(request: gr.Request, model: str, latent_model: str, label: str, nam
 def _panels(models: dict, label: str, names: list[str], seed: float, discrete: dict, switches: dict) -> list[Panel]:
     """Check everything a person chose; a panel per method, in the registry's order."""
     number("seed", seed, 0, 2**53, whole=True)
-    for name in names or ():
+    for name in names:
         method(name)
-    if not 1 <= len(names or ()) <= MAX_PANELS:
-        raise InputError(f"{len(names or ())} methods chosen; allowed: 1 to {MAX_PANELS}")
+    if not 1 <= len(names) <= MAX_PANELS:
+        raise InputError(f"{len(names)} methods chosen; allowed: 1 to {MAX_PANELS}")
     out = []
     for m in (ALL_METHODS[n] for n in ALL_METHODS if n in names):
         pair = load(for_kind(m.kind, models[m.kind]))

@@ -64,6 +64,11 @@ def cool(laws: Laws, x: Array | None = None, *, weights: tuple) -> Array:
     return np.minimum(1.0, laws.ratio(x) * (w if x is not None else w[:, None]))
 
 
+def cool_detail(laws: Laws, x: Array, *, weights: tuple) -> dict[str, Array]:
+    """The weight of each draft's depth."""
+    return {"w": annealed(weights, laws.depth)}
+
+
 def left_over(laws: Laws, *, weights: tuple) -> Array:
     """norm((p - q b)+): the best residual for any b (COOL-SD, Prop. 1); with w < 1 it makes the rule exactly lossless."""
     return normalised(np.maximum(laws.p - laws.q * np.where(laws.q > 0, cool(laws, weights=weights), 0.0), 0.0), laws.p)
@@ -109,7 +114,7 @@ RULES: dict[str, Rule] = {
         Rule("addition", "additive", False, "b = min(1, p/q + e)", "Yin et al., 2024 (arXiv 2411.00841)", addition,
              knobs=(BONUS,)),
         Rule("cool", "annealed", False, "b = min(1, w_i·p/q), residual norm((p − q·b)₊)",
-             "Li et al., 2026 (COOL-SD, arXiv 2601.09212)", cool, left_over, knobs=(WEIGHTS,)),
+             "Li et al., 2026 (COOL-SD, arXiv 2601.09212)", cool, left_over, cool_detail, knobs=(WEIGHTS,)),
         *pooling.RULES,
     )
 }  # fmt: skip

@@ -14,8 +14,8 @@ from csd.trace import Event
 
 # Columns of tests that the live maps and cards read; the rest stays in the trace.
 TESTS = ("pos", "x", "origin", "age", "p", "q", "u", "b", "b_exact", "kept", "H", "tv", "eps", "gate", "saturated", "drift",
-         "rank_p", "rank_q", "distance", "apart", "log_s", "log_ratio", "log_ratio_tempered", "trials", "fallback",
-        "mean_p", "sigma_p", "mean_q", "sigma_q")  # fmt: skip
+         "rank_p", "rank_q", "w", "p_group", "q_group", "group_size", "lent", "lenders", "distance", "apart", "log_s",
+         "log_ratio", "log_ratio_tempered", "trials", "fallback", "mean_p", "sigma_p", "mean_q", "sigma_q")  # fmt: skip
 VECTORS = ("apart", "x", "mean_p", "sigma_p", "mean_q", "sigma_q")
 SENT = ("type", "round", "start", "fed", "drafted", "examined", "accepted", "relaxed", "committed", "bonus", "window",
         "cells", "target_forwards", "target_rows", "draft_forwards", "head_steps", "seconds")  # fmt: skip

@@ -342,13 +342,22 @@ function place(p, pos) {
   return 'row ' + Math.floor(pos / columns) + ', column ' + (pos % columns);
 }
 
-function verdict(t, token, rule) { // the arithmetic of one decision
+const STEPS = { // what a rule makes of p/q, in words with the stored numbers
+  amplify: (t, k) => ' × ' + k.factor,
+  addition: (t, k) => ' + ' + k.bonus,
+  cool: (t) => ' × ' + number(t.w) + ' at this depth',
+  gsd: (t) => '; its group of ' + t.group_size + ': p(C)/q(C) = ' + number(t.p_group, 4) + '/' + number(t.q_group, 4),
+  lantern: (t) => '; ' + t.lenders + ' neighbours lend ' + number(t.lent, 4) + ': (p + m)/q',
+};
+STEPS['lantern++'] = STEPS.lantern;
+
+function verdict(t, token, { rule, knobs }) { // the arithmetic of one decision
   const ratio = t.q > 0 ? t.p / t.q : null;
   if (rule === 'block') {
     const end = t.kept ? 'kept, as the block ends here or later' : 'behind the end of the block, and ' + token + ' drawn in its place';
     return 'p/q = ' + number(ratio) + '; h = ' + number(t.b) + ', u = ' + number(t.u, 3) + '. The block ends at its last draft with u < h: ' + end + '.';
   }
-  let sum = 'p/q = ' + number(ratio);
+  let sum = 'p/q = ' + number(ratio) + (STEPS[rule] ? STEPS[rule](t, knobs) : '');
   if (t.gate === true) sum += ' + bonus ' + number(t.eps) + (t.saturated ? ' (enough alone)' : '');
   if (t.gate === false) sum += ', no bonus (gate closed)';
   sum += ' → b = ' + number(t.b) + '; u = ' + number(t.u, 3) + (t.kept ? ' < b: kept' : ' ≥ b: rejected, and ' + token + ' drawn from the residual law');
@@ -413,7 +422,7 @@ function writeCard(slot, p) { // the chosen cell; with none chosen, the last dec
   write($('.where', card), where);
   const meaning = !cell ? waiting(p, pos) : t ? '' : o.meaning;
   write($('.hint', card), meaning + (last ? ' Point at a cell, or walk with the arrow keys, to read another.' : ''));
-  write($('.verdict', card), !t ? '' : continuous(p) ? latentVerdict(p, t) : verdict(t, cell.token, p.header.rule));
+  write($('.verdict', card), !t ? '' : continuous(p) ? latentVerdict(p, t) : verdict(t, cell.token, p.header));
   writeGauge($('.gauge', card), t);
   $('.facts', card).replaceChildren(...(cell ? facts(p, cell) : []).map(([term, value, look]) => {
     const row = document.createElement('div');
