@@ -1,4 +1,4 @@
-"""The command line: methods, generate, info, whatif. Bad input ends with one line on standard error and exit code 2."""
+"""The command line: methods, generate, info, whatif, bench. Bad input ends with one line on stderr and exit code 2."""
 
 from __future__ import annotations
 
@@ -64,6 +64,16 @@ def _parser() -> argparse.ArgumentParser:
     c.add_argument("trace")
     c.add_argument("--json", action="store_true", help="one JSON object instead of text")
     c.set_defaults(run=run_info)
+    c = commands.add_parser("bench", help="methods against each other on one model: forwards, seconds, quality")
+    c.add_argument("methods", nargs="+", metavar="METHOD", help="e.g. sjd csd:delta=0.35,window=32 scd cspd:preset=code")
+    c.add_argument("--model", help="model name (default: the first built-in one the methods can use)")
+    c.add_argument("--pictures", default=20, help="pictures per method (default: 20)")
+    c.add_argument("--labels", default="", help="labels, separated by commas (default: all, in turn)")
+    c.add_argument("--guidance", default=1.5, help="guidance of discrete methods (default: 1.5)")
+    c.add_argument("--threads", default=0, help="torch threads; 0 measures which count is fastest")
+    c.add_argument("--out", default="runs/bench", help="folder for the rows; the same call continues there")
+    c.add_argument("--json", action="store_true", help="last line: one JSON object")
+    c.set_defaults(run=run_bench)
     c = commands.add_parser("whatif", help="judge a trace's drafts again by another rule")
     c.add_argument("trace")
     c.add_argument("--rule", default="csd", help="the other rule (default: csd)")
@@ -206,6 +216,50 @@ def run_info(args: argparse.Namespace) -> int:
         head["note"] = "no footer: the run was still going when this was written"
     _print_totals(head | {"events": len(trace.events)}, end, args.json)
     return 0
+
+
+def run_bench(args: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from csd import bench
+    from csd.errors import choose, number
+    from csd.models import load as load_model
+    from csd.quality import Judge
+
+    chosen = [bench.Variant.parse(text) for text in dict.fromkeys(args.methods)]
+    kinds = {v.method.kind for v in chosen}
+    if len(kinds) > 1:
+        raise InputError("one bench takes methods of one kind of tokens, discrete or continuous")
+    reference = {"discrete": "ar", "continuous": "mar"}[kinds.pop()]
+    if all(v.text != reference for v in chosen):
+        chosen.insert(0, bench.Variant.parse(reference))  # quality is measured against the target's own samples
+    pictures = number("pictures", args.pictures, 1, 100_000, whole=True)
+    threads = number("threads", args.threads, 0, 256, whole=True)
+    sampling = Sampling(guidance=args.guidance)
+    pair = load_model(for_kind(chosen[0].method.kind, args.model))
+    labels = [choose("label", part.strip(), pair[0].labels) for part in args.labels.split(",") if part.strip()]
+    threads = _threads(pair[0], threads)
+    todo = list(bench.jobs(chosen, labels or pair[0].labels, pictures, reference))
+    with tqdm(total=len(todo), desc="bench", disable=None) as bar:
+        for _ in bench.measure(todo, pair, sampling, Path(args.out), Judge()):
+            bar.update()
+    names = dict.fromkeys(name for _, name, _, _ in todo)
+    wanted = {job[1:] for job in todo}
+    found = [r for r in bench.rows(Path(args.out)) if (r["name"], r["label"], r["seed"]) in wanted]
+    out = {"model": pair[0].name, "threads": threads, "table": bench.table(found, list(names), reference)}
+    (Path(args.out) / "table.json").write_text(json.dumps(out, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(json.dumps(out) if args.json else "\n".join(_bench_lines(out["table"])))
+    return 0
+
+
+def _bench_lines(table: list[dict]) -> list[str]:
+    columns = {"target_forwards": "target", "draft_forwards": "draft", "tokens_per_forward": "per forward",
+               "acceptance_rate": "accepted", "drift": "drift", "calibration": "Z", "seconds": "seconds",
+               "frechet": "Fréchet", "frechet_se": "±", "class_accuracy": "class", "diversity": "diversity"}  # fmt: skip
+    show = lambda v: "n/a" if v is None else f"{v:.3g}"  # noqa: E731
+    wide = max(len(row["name"]) for row in table) + 2
+    lines = [" " * wide + "".join(f"{title:>12}" for title in columns.values())]
+    return lines + [f"{row['name']:{wide}}" + "".join(f"{show(row.get(k)):>12}" for k in columns) for row in table]
 
 
 def run_whatif(args: argparse.Namespace) -> int:

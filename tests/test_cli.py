@@ -43,6 +43,22 @@ def test_continuous_presets(preset, calls, tmp_path):
     assert info["target_forwards"] == row["target_forwards"] and info["width"] == 8 and info["preset"] == preset
 
 
+def test_bench_measures_resumes_and_reports(tmp_path):
+    args = ["bench", "sjd", "amplify:factor=2", "--pictures", 2, "--labels", "lemon", "--threads", 1, "--out", tmp_path]
+    first = json.loads(csd(*args, "--json").stdout.splitlines()[-1])
+    assert [row["name"] for row in first["table"]] == ["ar", "ar again", "sjd", "amplify:factor=2"]
+    ar, again, sjd, amplified = first["table"]
+    assert ar["target_forwards"] == 256 > sjd["target_forwards"] > amplified["target_forwards"]
+    assert ar["frechet"] is None and again["frechet"] > 0 and 0 <= sjd["class_accuracy"] <= 1
+    size = (tmp_path / "rows-0.ndjson").stat().st_size
+    assert json.loads(csd(*args, "--json").stdout.splitlines()[-1]) == first  # nothing is measured twice
+    assert (tmp_path / "rows-0.ndjson").stat().st_size == size
+    report = subprocess.run([sys.executable, "-m", "viz.report", tmp_path / "table.json", tmp_path / "a.html"], check=False)
+    page = (tmp_path / "a.html").read_text()
+    assert report.returncode == 0 and "amplify:factor=2" in page and "drawn twice" in page
+    assert "one kind of tokens" in csd("bench", "sjd", "cspd").stderr
+
+
 def test_whatif_on_the_recorded_run():
     args = ["whatif", "assets/recorded/garden-lemon-sjd.trace", "--json"]
     same = json.loads(csd(*args, "--rule", "exact").stdout)

@@ -11,6 +11,7 @@ from csd.trace import Trace
 
 # Okabe-Ito: distinguishable with any colour vision; the dash makes the lines tell apart without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "x")
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -44,6 +45,26 @@ def accepted_lengths(traces: Sequence[Trace]) -> go.Figure:
         figure.add_bar(x=sizes, y=[counts[s] for s in sizes], name=t.header.title, marker_color=COLOURS[i % 4],
                        hovertemplate="%{y} rounds settled %{x} tokens<extra>%{fullData.name}</extra>")  # fmt: skip
     return _plain(figure, "tokens settled by a round", "rounds")
+
+
+def speed_and_quality(table: Sequence[dict]) -> go.Figure:
+    """Distance from the target's own pictures against tokens per forward, a point per method of a bench's table.
+
+    The dotted line is the distance between two sets of the target's own pictures: below it nothing can be told apart.
+    """
+    figure = go.Figure()
+    shown = [row for row in table if row.get("frechet") is not None]
+    for i, row in enumerate(r for r in shown if not r["name"].endswith(" again")):
+        figure.add_scatter(
+            x=[row["tokens_per_forward"]], y=[row["frechet"]], name=row["name"], mode="markers",
+            marker={"size": 11, "color": COLOURS[i % 4], "symbol": SYMBOLS[i // 4 % len(SYMBOLS)]},
+            error_x={"array": [row["tokens_per_forward_se"]]}, error_y={"array": [row["frechet_se"]]},
+            hovertemplate="%{x:.2f} tokens per forward, distance %{y:.3g}<extra>%{fullData.name}</extra>",
+        )  # fmt: skip
+    for row in (r for r in shown if r["name"].endswith(" again")):
+        figure.add_hline(y=row["frechet"], line={"dash": "dot", "color": "#999999"},
+                         annotation_text="the target's own pictures, drawn twice")  # fmt: skip
+    return _plain(figure, "tokens per target forward", "Fréchet distance from the target's pictures")
 
 
 def _plain(figure: go.Figure, x: str, y: str) -> go.Figure:

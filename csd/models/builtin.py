@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 
 from csd.errors import InputError, choose
 from csd.models.base import find_label
+from csd.models.classifier import Classifier
 from csd.models.latent import MARModel
 from csd.models.llamagen import Cache, LlamaGen, LlamaGenConfig
 from csd.models.mar import MAR, MARConfig
@@ -129,6 +130,14 @@ def load_garden_mar(folder: Path = ASSETS, dtype: str = "float32") -> tuple[MARM
         mark = _fill(net, folder / f"{name}.safetensors")
         pair.append(MARModel(name, net.to(DTYPES[dtype]), tokenizer, card["labels"], mark))
     return pair[0], pair[1]
+
+
+def load_judge(folder: Path = ASSETS) -> tuple[Classifier, list[str]]:
+    """The classifier that measures pictures, and the names of its classes. Raises InputError as `load_garden` does."""
+    names = _read_card(folder / "garden.json")["classes"]
+    net = Classifier(len(names))
+    _fill(net, folder / "garden-judge.safetensors")
+    return net.eval(), names
 
 
 def _tokenizer(folder: Path, dtype: str) -> tuple[dict, VQModel]:

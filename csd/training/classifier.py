@@ -1,4 +1,4 @@
-"""A small classifier of garden64, for measuring generated pictures only. It is not shipped."""
+"""Trains the small classifier of garden64 that measures generated pictures."""
 
 from __future__ import annotations
 
@@ -6,32 +6,13 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
+from csd.models.classifier import Classifier
 from csd.training import data
 from csd.training.run import Run, cosine, device_and_amp
 
 BATCH, LR = 64, 2e-3
-
-
-class Classifier(nn.Module):
-    """Four strided convolution stages and a linear layer; `features` are what a feature distance may use."""
-
-    def __init__(self, classes: int, width: int = 32):
-        super().__init__()
-        layers, c = [], 3
-        for i in range(4):
-            w = width * 2 ** min(i, 2)
-            layers += [nn.Conv2d(c, w, 3, stride=2, padding=1), nn.GroupNorm(8, w), nn.SiLU()]
-            layers += [nn.Conv2d(w, w, 3, padding=1), nn.GroupNorm(8, w), nn.SiLU()]
-            c = w
-        self.body, self.head = nn.Sequential(*layers), nn.Linear(c, classes)
-
-    def features(self, x: Tensor) -> Tensor:
-        return self.body(x).mean((2, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(F.dropout(self.features(x), 0.2, self.training))
 
 
 def train(folder: Path, out: Path, minutes: float, resume: bool) -> None:

@@ -26,12 +26,17 @@ def pack(folder: Path, runs: Path, assets: Path, leave_out: list[str]) -> None:
         if source.is_file():
             half = {k: v.to(torch.float16) if v.dtype == torch.float32 else v for k, v in load_file(source).items()}
             save_file(half, assets / f"{file}.safetensors")
+    judge = runs / "classifier.ckpt"
+    if judge.is_file():
+        weights = torch.load(judge, weights_only=True, map_location="cpu")["model"]
+        save_file({k: v.to(torch.float16).contiguous() for k, v in weights.items()}, assets / "garden-judge.safetensors")
     vq = tokenizer.CONFIG
     card = {
         "tokenizer": asdict(vq),
         "target": asdict(transformer.config("target", len(names), vq.vocab)),
         "draft": asdict(transformer.config("draft", len(names), vq.vocab)),
         **{part: asdict(mar.config(part, len(names), vq)) for part in mar.SIZES},
+        "classes": names,
         "labels": {name: i for i, name in enumerate(names) if name not in leave_out},
     }
     (assets / "garden.json").write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
