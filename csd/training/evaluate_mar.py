@@ -108,7 +108,7 @@ def token_distance(traces: list[Trace]) -> float:
     return float(np.linalg.norm(p - q, axis=1).mean())
 
 
-def part_alignment(b: Bench, pictures: int = 8) -> dict:
+def part_alignment(b: Bench, pictures: int = 6) -> dict:
     """Shared noise on and off, and the pre-fill share: distance of draft and target tokens and acceptance."""
     pair = load_garden_mar(b.assets)
     choose_threads(pair[0])
