@@ -94,8 +94,9 @@ class Streams:
     def __init__(self, seed: int, positions: int):
         self.seed = number("seed", seed, 0, 2**63 - 1, whole=True)
         at = np.arange(positions, dtype=np.uint64)
-        self._key = {name: _mix(_mix(np.uint64(self.seed)) + np.uint64(i + 1), at) for i, name in enumerate(PURPOSES)}
-        self._attempt = {name: np.zeros(positions, np.uint64) for name in PURPOSES}
+        number_of = np.arange(1, len(PURPOSES) + 1, dtype=np.uint64)[:, None]
+        self._key = dict(zip(PURPOSES, _mix(_mix(np.uint64(self.seed)) + number_of, at), strict=True))
+        self._attempt = dict(zip(PURPOSES, np.zeros((len(PURPOSES), positions), np.uint64), strict=True))
 
     def __len__(self) -> int:
         return len(self._attempt["draft"])

@@ -76,9 +76,10 @@ LOSSLESS = [
 
 @pytest.mark.parametrize("name", LOSSLESS)
 def test_joint_law_equals_the_targets(name):
-    counts = sample(name, SAMPLES)
-    assert counts.sum() == SAMPLES
-    assert stats.chisquare(counts, SAMPLES * ToyModel(0).joint()).pvalue > 1e-3
+    samples = SAMPLES if name in ("ar", "sd", "sjd") else SAMPLES // 4  # the loop is the same: saves minutes
+    counts = sample(name, samples)
+    assert counts.sum() == samples
+    assert stats.chisquare(counts, samples * ToyModel(0).joint()).pvalue > 1e-3
 
 
 def test_a_broken_residual_is_caught():
