@@ -160,8 +160,7 @@ def _judge(
             source, weights = ("bonus" if k else "first"), p[accepted]
         v = streams.uniform("target", slice(start + accepted, start + accepted + 1))
         extra, draw_u = int(draw(weights[None], v)[0]), float(v[0])
-    b_exact = judged.b if method.rule.accept is exact and not method.rule.joint else exact(laws, d.tokens[:k])
     seen = slice(0, min(k, accepted + 1))
-    return record.Verdict(
-        laws.part(seen), judged.b[seen], b_exact[seen], u[seen], accepted, extra, source, draw_u, method.rule.lossless
-    )
+    law_seen = laws.part(seen)
+    return record.Verdict(law_seen, None if judged.b is None else judged.b[seen], exact(law_seen, d.tokens[seen]), u[seen],
+                          accepted, extra, source, draw_u, method.rule.lossless)  # fmt: skip

@@ -48,6 +48,10 @@ class Laws:
     def H(self) -> Array:
         return entropy(self.p)
 
+    def entropy_at(self, rows: Array) -> Array:
+        """H of some rows int [n], without computing it for the others."""
+        return self.H[rows] if "H" in vars(self) else entropy(self.p[rows])
+
     @cached_property
     def tv(self) -> Array:
         return total_variation(self.p, self.q)
@@ -74,7 +78,10 @@ def over_q(laws: Laws, mass: Array, x: Array) -> Array:
 def normalised(r: Array, p: Array) -> Array:
     """Rows of r [n, V] scaled to sum 1; where nothing is left (p = q up to rounding) the target's own law p stands in."""
     mass = r.sum(-1, keepdims=True)
-    return np.where(mass > 0, r / np.where(mass > 0, mass, 1.0), p)
+    empty = (mass <= 0)[:, 0]
+    if empty.any():
+        r, mass = np.where(empty[:, None], p, r), np.where(empty[:, None], 1.0, mass)
+    return r / mass
 
 
 def positive_part(laws: Laws, **knobs: object) -> Array:
@@ -91,7 +98,9 @@ class Rule:
 
     residual(laws, **knobs): law of the replacement, rows [n, V]. detail(laws, x, **knobs): named per-position numbers for
     the trace, each [n]. joint: the drafts of a round are judged together (`verify.blockwise`); accept is then the exact
-    rule's and says what a single draft would meet. pools: looks at `laws.space`.
+    rule's and says what a single draft would meet. pools: looks at `laws.space`. generous: b >= min(1, p/q) for every
+    token, so a draft the exact rule keeps needs no further look. least(laws, x, **knobs): a bound below b that is cheaper
+    than b, [n].
     """
 
     name: str
@@ -105,3 +114,5 @@ class Rule:
     knobs: tuple[Knob, ...] = ()
     joint: bool = False
     pools: bool = False
+    generous: bool = False
+    least: Callable[..., Array] | None = None

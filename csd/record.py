@@ -25,12 +25,12 @@ TOP = 8
 class Verdict:
     """The examined positions of a round (accepted drafts and the first rejected one) and the token that ended it.
 
-    laws, b, b_exact, u have one row per examined position; extra is the target's own token (-1 at the end of a picture
-    whose last draft was accepted) and source where it comes from: resampled, bonus or first.
+    laws, b, b_exact, u have one row per examined position; b is None where it is the rule's own. extra is the target's own
+    token (-1 at the end of a picture whose last draft was accepted), source where it comes from: resampled, bonus or first.
     """
 
     laws: Laws
-    b: Array
+    b: Array | None
     b_exact: Array
     u: Array
     accepted: int
@@ -89,6 +89,7 @@ def _tests(start: int, d: Draft, v: Verdict, rule: Rule, knobs: dict, drift: Arr
     x, rows = d.tokens[:n], np.arange(n)
     p, q = laws.p, laws.q
     px, qx = p[rows, x], q[rows, x]
+    b = rule.accept(laws, x, **knobs) if v.b is None else v.b
     with np.errstate(divide="ignore", invalid="ignore"):
         log_ratio = np.log(px) - np.log(qx)
         kl = np.where(p > 0, p * (np.log(np.where(p > 0, p, 1)) - np.log(q)), 0.0).sum(-1)
@@ -99,10 +100,10 @@ def _tests(start: int, d: Draft, v: Verdict, rule: Rule, knobs: dict, drift: Arr
         "H": _round(laws.H), "Hq": _round(rules.entropy(q)), "max_p": _round(p.max(-1)), "tv": _round(laws.tv),
         "tv_uniform": _round(rules.total_variation(p, np.full_like(p, 1 / p.shape[-1]))), "kl": _round(kl),
         "collision": _round((p * q).sum(-1)), "beta": _round(1 - laws.tv),
-        "u": v.u.tolist(), "b": v.b.tolist(), "kept": [i < v.accepted for i in range(n)],
+        "u": v.u.tolist(), "b": b.tolist(), "kept": [i < v.accepted for i in range(n)],
         "R": _round(rejected), "drift": _round(drift),
     }  # fmt: skip
-    known = {"exact": v.b_exact, rule.name: v.b}
+    known = {"exact": v.b_exact, rule.name: b}
     for name, other in rules.RULES.items():
         if name not in known and (other.joint or (other.pools and laws.space is None)):
             continue

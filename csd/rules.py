@@ -38,7 +38,15 @@ def addition(laws: Laws, x: Array | None = None, *, bonus: float) -> Array:
 
 def csd_bonus(laws: Laws, weight: float, delta: float) -> Array:
     """eps = weight · H(p) where tv(p, q) < delta, else 0; [n]. CSD (Wang et al., 2026, arXiv 2606.27829), §3.3-3.4."""
-    return weight * laws.H * (laws.tv < delta)
+    eps, open_ = np.zeros(len(laws.tv)), np.flatnonzero(laws.tv < delta)
+    eps[open_] = weight * laws.entropy_at(open_)
+    return eps
+
+
+def csd_least(laws: Laws, x: Array, *, weight: float, delta: float) -> Array:
+    """`csd` with the collision entropy -ln Σp² for H: never more (Rényi, 1961), and without a logarithm per token."""
+    collision = np.maximum(-np.log(np.einsum("ij,ij->i", laws.p, laws.p)), 0.0)
+    return np.minimum(1.0, laws.ratio(x) + weight * collision * (laws.tv < delta) * (1 - 1e-9))  # less rounding
 
 
 def csd(laws: Laws, x: Array | None = None, *, weight: float, delta: float) -> Array:
@@ -104,15 +112,16 @@ def drift(rule: Rule, laws: Laws, **knobs: object) -> tuple[Array, Array]:
 RULES: dict[str, Rule] = {
     r.name: r
     for r in (
-        Rule("exact", "exact", True, "b = min(1, p/q)", "Leviathan et al., 2023; Chen et al., 2023", exact),
+        Rule("exact", "exact", True, "b = min(1, p/q)", "Leviathan et al., 2023; Chen et al., 2023", exact, generous=True),
         Rule("block", "block verification", True, "b_i = S_i / (S_i + 1 − P_i), P_i = min(1, P_{i−1} p/q)",
              "Sun et al., 2024 (arXiv 2403.10444)", exact, joint=True),
         Rule("csd", "content-aware", False, "b = min(1, p/q + λ·H(p)·[TV(p, q) < δ])",
-             "Wang et al., 2026 (CSD, arXiv 2606.27829), algorithm 1", csd, detail=csd_detail, knobs=(WEIGHT, DELTA)),
+             "Wang et al., 2026 (CSD, arXiv 2606.27829), algorithm 1", csd, detail=csd_detail, knobs=(WEIGHT, DELTA),
+             generous=True, least=csd_least),
         Rule("amplify", "amplified", False, "b = min(1, k·p/q)", "Leviathan et al., 2023, lenience k = 1/l", amplify,
-             knobs=(FACTOR,)),
+             knobs=(FACTOR,), generous=True),
         Rule("addition", "additive", False, "b = min(1, p/q + e)", "Yin et al., 2024 (arXiv 2411.00841)", addition,
-             knobs=(BONUS,)),
+             knobs=(BONUS,), generous=True),
         Rule("cool", "annealed", False, "b = min(1, w_i·p/q), residual norm((p − q·b)₊)",
              "Li et al., 2026 (COOL-SD, arXiv 2601.09212)", cool, left_over, cool_detail, knobs=(WEIGHTS,)),
         *pooling.RULES,

@@ -17,7 +17,7 @@ class Space:
     def __init__(self, vectors: Array):
         self.vectors = np.asarray(vectors, np.float32)
         self._norms = (self.vectors**2).sum(-1)
-        self._tables: dict[int, Array] = {}
+        self._near: dict[int, tuple[Array, Array]] = {}
         self._groups: dict[int, Array] = {}
 
     def __len__(self) -> int:
@@ -28,10 +28,22 @@ class Space:
         return ((self.vectors[x] - self.vectors[y]) ** 2).sum(-1)
 
     def nearest(self, x: Array, k: int) -> Array:
-        """The k other codes nearest to each token x [n], nearest first, int [n, k]; ties by token number."""
+        """The k other codes nearest to each token x [n], nearest first, int32 [n, k]; ties by token number.
+
+        Kept once found: a picture asks for the same tokens again and again.
+        """
         k = min(k, len(self) - 1)
+        if k not in self._near:
+            self._near[k] = np.empty((len(self), k), np.int32), np.zeros(len(self), bool)
+        near, known = self._near[k]
+        new = np.unique(x[~known[x]])
+        for part in np.array_split(new, -(-len(new) // 1024)) if len(new) else ():
+            near[part], known[part] = self._find(part, k), True
+        return near[x]
+
+    def _find(self, x: Array, k: int) -> Array:
         if not k:
-            return np.zeros((len(x), 0), np.int64)
+            return np.zeros((len(x), 0), np.int32)
         far = self._norms - 2 * self.vectors[x] @ self.vectors.T
         far[np.arange(len(x)), x] = np.inf
         near = np.sort(np.argpartition(far, k - 1, -1)[:, :k], -1)
@@ -40,11 +52,7 @@ class Space:
 
     def table(self, k: int) -> Array:
         """`nearest` of every token, int32 [V, k]."""
-        k = min(k, len(self) - 1)
-        if k not in self._tables:
-            parts = np.array_split(np.arange(len(self)), -(-len(self) // 1024))
-            self._tables[k] = np.concatenate([self.nearest(part, k) for part in parts]).astype(np.int32)
-        return self._tables[k]
+        return self.nearest(np.arange(len(self)), k)
 
     def groups(self, size: int) -> Array:
         """A fixed partition into groups of at most `size` codes that lie together, int [V].

@@ -13,13 +13,13 @@ Array = np.ndarray
 
 @dataclass
 class Judged:
-    """b [k]: probabilities the draws u were compared with; accepted: drafts kept; used: draws used up; weights: law of the
-    token that replaces draft number `accepted`, [V], or None when all were kept."""
+    """accepted: drafts kept; used: draws used up; weights: law of the token that replaces draft number `accepted`, [V], or
+    None when all were kept; b [k]: probabilities the draws were compared with, where they are not the rule's own."""
 
-    b: Array
     accepted: int
     used: int
     weights: Array | None
+    b: Array | None = None
 
 
 def judge(rule: Rule, laws: Laws, x: Array, u: Array, knobs: dict) -> Judged:
@@ -28,13 +28,22 @@ def judge(rule: Rule, laws: Laws, x: Array, u: Array, knobs: dict) -> Judged:
 
 
 def left_to_right(rule: Rule, laws: Laws, x: Array, u: Array, knobs: dict) -> Judged:
-    """The first draft with u >= b ends the round. Leviathan et al., 2023, algorithm 1."""
-    b = rule.accept(laws, x, **knobs)
-    kept = u < b
-    k = len(x)
-    accepted = k if kept.all() else int(np.argmin(kept))
+    """The first draft with u >= b ends the round. Leviathan et al., 2023, algorithm 1.
+
+    A window is mostly kept, and b of a whole law is what costs. So a generous rule is asked only about drafts the exact
+    rule would not keep, those only if a cheap bound does not settle them, and none after the first rejection.
+    """
+    k, accepted = len(x), len(x)
+    for i in np.flatnonzero(u >= laws.ratio(x)) if rule.generous else range(k):
+        one = slice(i, i + 1)
+        law = laws.part(one)
+        if rule.least is not None and u[i] < rule.least(law, x[one], **knobs)[0]:
+            continue
+        if u[i] >= rule.accept(law, x[one], **knobs)[0]:
+            accepted = int(i)
+            break
     weights = rule.residual(laws.part(slice(accepted, accepted + 1)), **knobs)[0] if accepted < k else None
-    return Judged(b, accepted, min(k, accepted + 1), weights)
+    return Judged(accepted, min(k, accepted + 1), weights)
 
 
 def blockwise(rule: Rule, laws: Laws, x: Array, u: Array, knobs: dict) -> Judged:
@@ -53,4 +62,4 @@ def blockwise(rule: Rule, laws: Laws, x: Array, u: Array, knobs: dict) -> Judged
     passed = np.flatnonzero(u < h)
     accepted = int(passed[-1]) + 1 if len(passed) else 0
     weights = normalised(left[accepted : accepted + 1], laws.p[accepted : accepted + 1])[0] if accepted < k else None
-    return Judged(h, accepted, k, weights)
+    return Judged(accepted, k, weights, h)

@@ -60,6 +60,9 @@ class Stored:
     def ratio(self, x: Array) -> Array:
         return self._ratio
 
+    def entropy_at(self, rows: Array) -> Array:
+        return self.H[rows]
+
 
 def rejudge(trace: Trace, rule: str, knobs: dict | None = None, space: Space | None = None) -> Rejudged:
     """Judge every examined draft of a discrete trace by another rule or other knobs.
