@@ -25,7 +25,7 @@ import gradio as gr
 from csd import ALL_METHODS, MODELS, InputError, Sampling, Trace, decode, decode_latents, load, method
 from csd.continuous import fixed_calls
 from csd.errors import choose, number
-from csd.methods import COUPLING, FILL, GAMMA, WINDOW, LatentMethod, Method
+from csd.methods import CORRECT, COUPLING, FILL, GAMMA, WINDOW, LatentMethod, Method
 from csd.models import for_kind
 from csd.pictures import with_pictures
 from csd.rules import DELTA, RULES, WEIGHT
@@ -45,7 +45,7 @@ SHOWN = ("ar", "sd", "sjd", "csd", "csd-sd", "mar", "cspd")  # the others are in
 WAITING = "Waits for the speculative run, to take exactly as many target calls."
 CONTINUOUS = [*SWITCHES, "iterations"]  # the continuous controls, in the order in which `generate` gets their values
 OTHER_RULES = [r for r in RULES.values() if r.knobs and r.name != "csd"]
-DISCRETE = [*("weight", "delta", "window", "gamma", "coupling", "fill"),
+DISCRETE = [*("weight", "delta", "window", "gamma", "coupling", "fill", "correct"),
             *(f"{r.name}.{k.name}" for r in OTHER_RULES for k in r.knobs)]  # fmt: skip
 
 _bundles: deque[Path] = deque()
@@ -257,7 +257,7 @@ def build() -> gr.Blocks:
                     guidance = gr.Slider(1, 6, 1.5, step=0.25, label="guidance", info="Pull towards the label; 1 is none.")
                     temperature = gr.Slider(0.1, 2, 1, step=0.05, label="temperature", info="Divides the logits.")
                     with gr.Accordion("More", open=False):
-                        knobs |= {k.name: control(k) for k in (GAMMA, COUPLING, FILL)}
+                        knobs |= {k.name: control(k) for k in (GAMMA, COUPLING, FILL, CORRECT)}
                         top_k = gr.Number(0, precision=0, minimum=0, label="top-k", info="Keep the k likeliest; 0 all.")
                         top_p = gr.Slider(0.05, 1, 1, step=0.05, label="top-p", info="Keep the likeliest up to this mass.")
                     with gr.Accordion("Other rules", open=False):

@@ -16,7 +16,7 @@ from csd.clock import Clock
 from csd.drafters import Draft, Drafter, JacobiDrafter, ModelDrafter
 from csd.errors import InputError
 from csd.methods import Method
-from csd.models.base import TokenModel
+from csd.models.base import Session, TokenModel
 from csd.rules import Laws, exact
 from csd.sampling import Sampling, Streams, draw, law
 from csd.space import Space
@@ -63,7 +63,7 @@ def decode(
     yield Header(
         method=method.name, title=method.title, rule=method.rule.name, drafter=method.drafter,
         lossless=method.lossless, formula=method.rule.formula, knobs=settings, sampling=sampling.to_dict(), seed=seed,
-        model=target.name, draft_model=draft.name if method.drafter == "model" and draft else None, label=label,
+        model=target.name, draft_model=draft.name if drafter.session else None, label=label,
         grid=list(target.grid), vocab=target.vocab, cells=cells,
         logits_dtype=getattr(target, "dtype_name", "float32"), weights=getattr(target, "weights", ""),
     )  # fmt: skip
@@ -86,7 +86,7 @@ def decode(
             n += 1
         session.rollback(max(0, session.length - (start + n - 1)))
         clock.lap("verify")
-        drafter.observe(p, start, n)
+        drafter.observe(p, start, tokens[start : start + n])
         clock.lap("draft")
 
         event = record.round_event(number, start, fed, d, p, verdict, tokens[start : start + n], method.rule, rule_knobs,
@@ -113,17 +113,23 @@ def _space(target: TokenModel) -> Space:
 
 
 def _drafter(target, method, label, sampling, settings, streams, draft) -> Drafter:
-    if method.drafter == "jacobi":
-        how = {k: settings[k] for k in ("window", "coupling", "fill")}
-        return JacobiDrafter(target.vocab, streams, sampling, columns=target.grid[1], **how)
     if method.drafter == "none":
         return Drafter(target.vocab, streams, sampling)
+    session = None
+    if method.drafter == "model" or settings["correct"]:
+        session = _session(target, draft, method.name, label, sampling)
+    if method.drafter == "model":
+        return ModelDrafter(target.vocab, streams, sampling, session, settings["gamma"])
+    how = {k: settings[k] for k in ("window", "coupling", "fill", "correct")}
+    return JacobiDrafter(target.vocab, streams, sampling, columns=target.grid[1], session=session, **how)
+
+
+def _session(target: TokenModel, draft: TokenModel | None, name: str, label: str, sampling: Sampling) -> Session:
     if draft is None:
-        raise InputError(f"method {method.name} needs a draft model, and {target.name} has none")
+        raise InputError(f"method {name} needs a draft model with these settings, and {target.name} has none")
     if (draft.vocab, tuple(draft.grid)) != (target.vocab, tuple(target.grid)):
         raise InputError(f"draft model {draft.name} and target {target.name} do not share a token grid and vocabulary")
-    session = draft.open(label, sampling.guidance)
-    return ModelDrafter(target.vocab, streams, sampling, session, settings["gamma"])
+    return draft.open(label, sampling.guidance)
 
 
 def _target_laws(session, tokens: Array, start: int, d: Draft, cells: int, sampling, clock) -> tuple[Array, int]:
@@ -150,7 +156,8 @@ def _judge(
     u = streams.peek("verify", slice(start, start + k))
     judged = judge(method.rule, laws, d.tokens[:k], u, knobs)
     accepted = judged.accepted
-    streams.use("verify", slice(start, start + judged.used))
+    if judged.used:
+        streams.use("verify", slice(start, start + judged.used))
 
     extra, source, draw_u = -1, "", None
     if start + accepted < len(streams):

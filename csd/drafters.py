@@ -14,6 +14,8 @@ from csd.models.base import Session
 from csd.sampling import Sampling, Streams, draw, law
 
 Array = np.ndarray
+# of the correction by a small model; fitted to what the built-in target said next about 1,519 drafts
+EXPONENTS = 0.9, 1.05
 
 
 @dataclass
@@ -36,18 +38,28 @@ class Draft:
 class Drafter:
     """Plain autoregression: never proposes anything. The base of the others."""
 
-    forwards = rows = 0
+    session: Session | None = None  # the draft model's, where one is used
 
     def __init__(self, vocab: int, streams: Streams, sampling: Sampling):
         self.vocab, self.streams, self.sampling = vocab, streams, sampling
         self.age: dict[int, int] = {}
 
+    @property
+    def forwards(self) -> int:
+        """Calls of the draft model so far."""
+        return self.session.forwards if self.session else 0
+
+    @property
+    def rows(self) -> int:
+        """Batch rows over those calls."""
+        return self.session.rows if self.session else 0
+
     def propose(self, tokens: Array, start: int, room: int) -> Draft:
         """Drafts for at most `room` positions from `start` on; tokens [start] are the committed ones."""
         return Draft(np.zeros(0, np.int64), np.zeros((0, self.vocab)))
 
-    def observe(self, p: Array, start: int, committed: int) -> None:
-        """What the target said: p [n, V] are its laws for the positions from `start` on, `committed` of them settled."""
+    def observe(self, p: Array, start: int, settled: Array) -> None:
+        """What the target said: p [n, V] are its laws for the positions from `start` on; settled: the tokens now there."""
 
     def _ages(self, start: int, n: int) -> list[int]:
         ages = [self.age.get(i, 0) for i in range(start, start + n)]
@@ -56,51 +68,45 @@ class Drafter:
         return ages
 
 
+class Reader:
+    """A model's session that can be asked about any context; its cache keeps what the context shares with the last one."""
+
+    def __init__(self, session: Session, sampling: Sampling):
+        self.session, self.sampling = session, sampling
+        self.fed: list[int] = []  # what the cache holds
+
+    def laws(self, tokens: list[int], n: int) -> Array:
+        """Laws [n, V] of the last n of the positions 0 … len(tokens), each given the tokens before it; n <= len(tokens),
+        or 1 before there is any. One forward."""
+        most = min(len(self.fed), max(0, len(tokens) - n))  # the token before each wanted row is fed anew
+        same = most
+        if self.fed[:most] != tokens[:most]:
+            same = next(i for i in range(most) if self.fed[i] != tokens[i])
+        self.session.rollback(len(self.fed) - same)
+        self.fed = list(tokens)
+        return law(self.session.forward(np.array(tokens[same:], np.int64))[-n:], self.sampling)
+
+
 class ModelDrafter(Drafter):
     """A small model drafts gamma tokens one after the other (Leviathan et al., 2023; Chen et al., 2023)."""
 
     def __init__(self, vocab: int, streams: Streams, sampling: Sampling, session: Session, gamma: int):
         super().__init__(vocab, streams, sampling)
-        self.session, self.gamma = session, gamma
-        self.fed: list[int] = []  # what the draft model's cache holds
+        self.session, self.reader, self.gamma = session, Reader(session, sampling), gamma
         self.last: dict[int, int] = {}
-
-    @property
-    def forwards(self) -> int:
-        return self.session.forwards
-
-    @property
-    def rows(self) -> int:
-        return self.session.rows
 
     def propose(self, tokens: Array, start: int, room: int) -> Draft:
         k = min(self.gamma, room)
-        todo = self._catch_up(tokens[:start].tolist())
-        xs, qs = [], []
+        known, xs, qs = tokens[:start].tolist(), [], []
         for i in range(start, start + k):
-            q = law(self.session.forward(np.array(todo, np.int64))[-1:], self.sampling)
-            self.fed += todo
-            x = int(draw(q, self.streams.uniform("draft", slice(i, i + 1)))[0])
-            xs.append(x)
+            q = self.reader.laws(known + xs, 1)
+            xs.append(int(draw(q, self.streams.uniform("draft", slice(i, i + 1)))[0]))
             qs.append(q[0])
-            todo = [x]
         before = [self.last.get(i) for i in range(start, start + k)]
         self.last = dict(enumerate(xs, start))
         changed = [None if b is None else b != x for b, x in zip(before, xs, strict=True)]
         return Draft(np.array(xs, np.int64), np.array(qs).reshape(k, self.vocab), True, ["model"] * k,
                      self._ages(start, k), changed)  # fmt: skip
-
-    def _catch_up(self, committed: list[int]) -> list[int]:
-        """Roll the cache back to its common prefix with the committed tokens; returns the tokens still to feed.
-
-        The last committed token is always fed anew when the cache holds it, since its row is what is needed next.
-        """
-        same = 0
-        while same < min(len(self.fed), len(committed) - 1) and self.fed[same] == committed[same]:
-            same += 1
-        self.session.rollback(len(self.fed) - same)
-        self.fed = self.fed[:same]
-        return committed[same:]
 
 
 class JacobiDrafter(Drafter):
@@ -117,12 +123,20 @@ class JacobiDrafter(Drafter):
 
     fill says what a position that enters the window gets. uniform: a uniform token, q = 1/V, as in the CSD code. onehot:
     the same token with all of q on it, as in the SJD code. copy: the token above it, or before it, with all of q on it.
+
+    correct > 0: the target's laws were stated for drafts that have changed since; a small model d, asked once about the
+    old context and once per sweep about the new one, says how. Each draft is coupled to
+    q ~ p^a · d(new)^b / d(old)^a and its neighbours see the change in the next sweep. q looks only to the left, so the
+    draft is still a sample of it and the output law stays the target's, whatever d says.
     """
 
     def __init__(self, vocab: int, streams: Streams, sampling: Sampling, window: int, columns: int = 1,
-                 coupling: str = "fresh", fill: str = "uniform"):  # fmt: skip
+                 coupling: str = "fresh", fill: str = "uniform", correct: int = 0,
+                 session: Session | None = None):  # fmt: skip
         super().__init__(vocab, streams, sampling)
-        self.size, self.columns, self.coupling, self.fill = window - 1, columns, coupling, fill
+        self.size, self.columns, self.coupling, self.fill, self.correct = window - 1, columns, coupling, fill, correct
+        self.session, self.reader = session, Reader(session, sampling) if session else None
+        self.known: list[int] = []  # the settled tokens before the window
         self.x, self.q = np.zeros(0, np.int64), np.zeros((0, vocab))
         self.proposed = Draft(self.x, self.q)
         self.before: dict[int, int] = {}
@@ -130,6 +144,7 @@ class JacobiDrafter(Drafter):
 
     def propose(self, tokens: Array, start: int, room: int) -> Draft:
         k = min(self.size, room)
+        self.known = tokens[:start].tolist()
         have = min(len(self.x), k)
         new, q_new = self._fill(np.concatenate([tokens[:start], self.x[:have]]), start + have, start + k)
         x, q = np.concatenate([self.x[:have], new]), np.concatenate([self.q[:have], q_new])
@@ -147,35 +162,51 @@ class JacobiDrafter(Drafter):
         if self.fill == "uniform":
             return x, np.full((len(at), self.vocab), 1.0 / self.vocab)
         if self.fill == "copy":
-            held = known.tolist()
-            for i in range(first, last):
-                above, before = i - self.columns, i - 1
-                held.append(held[above] if above >= 0 else held[before] if before >= 0 else int(x[0]))
-            x = np.array(held[first:], np.int64)
+            held = known[-self.columns :].tolist()
+            for _ in at:
+                held.append(held[-self.columns] if len(held) >= self.columns else held[-1] if held else int(x[0]))
+            x = np.array(held[len(held) - len(at) :], np.int64)
         q = np.zeros((len(at), self.vocab))
         q[np.arange(len(at)), x] = 1.0
         return x, q
 
-    def observe(self, p: Array, start: int, committed: int) -> None:
+    def observe(self, p: Array, start: int, settled: Array) -> None:
         """Give every unsettled position of the window its next draft, from the law the target has just stated for it."""
-        rest, at = p[committed:], np.arange(start + committed, start + len(p))
-        if self.coupling == "gumbel" and len(rest):
-            with np.errstate(divide="ignore"):
-                scores = np.log(rest) + np.array([self.streams.gumbel(i, self.vocab) for i in at])
-            self.x = scores.argmax(-1)
-        else:
-            self.x = draw(rest, self.streams.uniform("draft", at)) if len(rest) else np.zeros(0, np.int64)
-            if self.coupling == "maximal":
-                self._keep(rest, at, committed)
-        self.q = rest
+        n = len(settled)
+        p, at = p[n:], np.arange(start + n, start + len(p))
+        self.x = self._couple(self.proposed.tokens[n:][: len(p)], self.proposed.q[n:][: len(p)], p, at)
+        self.q = p
+        if self.correct and len(p):
+            self._correct(at, settled.tolist())
 
-    def _keep(self, p: Array, at: Array, committed: int) -> None:
-        """Maximal coupling of each new draft with the position's old one, where it has one."""
-        old = self.proposed.tokens[committed:][: len(p)]
-        n, rows = len(old), np.arange(len(old))
-        q = self.proposed.q[committed:][:n]
-        keep = self.streams.uniform("couple", at[:n]) * q[rows, old] < p[rows, old]
-        residual = np.maximum(p[:n] - q, 0.0)
-        other = draw(residual, self.streams.uniform("draft", at[:n])) if n else old
+    def _couple(self, x: Array, q: Array, p: Array, at: Array) -> Array:
+        """Drafts from laws p [n, V] for positions `at`, tied to the drafts x [m] from q [m, V] that the first m had."""
+        if not len(p):
+            return np.zeros(0, np.int64)
+        if self.coupling == "gumbel":
+            with np.errstate(divide="ignore"):
+                scores = np.log(p) + np.array([self.streams.gumbel(i, self.vocab) for i in at])
+            return scores.argmax(-1)
+        new = draw(p, self.streams.uniform("draft", at))
+        if self.coupling == "fresh" or not len(x):
+            return new
+        m, rows = len(x), np.arange(len(x))
+        keep = self.streams.uniform("couple", at[:m]) * q[rows, x] < p[rows, x]
+        residual = np.maximum(p[:m] - q, 0.0)
+        other = draw(residual, self.streams.uniform("draft", at[:m]))
         left = residual.sum(-1) > 0  # where p = q up to rounding, the fresh draw stands
-        self.x[:n] = np.where(keep, old, np.where(left, other, self.x[:n]))
+        new[:m] = np.where(keep, x, np.where(left, other, new[:m]))
+        return new
+
+    def _correct(self, at: Array, settled: list[int]) -> None:
+        """Sweeps of correction by the small model's laws d, which are floored so that no ratio is infinite."""
+        n, first = len(at), int(at[0])
+        a, b = EXPONENTS
+        log_d = lambda tokens: np.log(self.reader.laws(tokens[: first + n - 1], n) + 1e-12)  # noqa: E731
+        with np.errstate(divide="ignore"):
+            stated = a * (np.log(self.q) - log_d(self.known + self.proposed.tokens.tolist()))
+        for _ in range(self.correct):
+            scores = stated + b * log_d(self.known + settled + self.x.tolist())
+            q = np.exp(scores - scores.max(-1, keepdims=True))
+            q /= q.sum(-1, keepdims=True)
+            self.x, self.q = self._couple(self.x, self.q, q, at), q

@@ -20,7 +20,11 @@ COUPLING = Knob("coupling", "coupling", "fresh", choices=("fresh", "maximal", "g
 FILL = Knob("fill", "tail fill", "uniform", choices=("uniform", "onehot", "copy"),
             meaning="What a position gets that enters the window: a uniform token with q = 1/V, the same token with all of "
                     "q on it, or a copy of the token above.")  # fmt: skip
-DRAFTER_KNOBS: dict[str, tuple[Knob, ...]] = {"none": (), "jacobi": (WINDOW, COUPLING, FILL), "model": (GAMMA,)}
+CORRECT = Knob("correct", "correction sweeps", 0, 0, 8,
+               "After each target forward a small model says how the drafts' laws change with the drafts before them, this "
+               "many times; 0 is none. Costs one draft forward more than sweeps, and leaves the output law alone.",
+               step=1, whole=True)  # fmt: skip
+DRAFTER_KNOBS: dict[str, tuple[Knob, ...]] = {"none": (), "jacobi": (WINDOW, COUPLING, FILL, CORRECT), "model": (GAMMA,)}
 
 
 ITERATIONS = Knob("iterations", "MAR steps", 256, 1, 65536,
@@ -111,6 +115,10 @@ def _methods() -> dict[str, Method]:
         Method("scd", "Speculative coupled decoding", "jacobi", exact,
                "SJD whose unsettled drafts are kept where old and new law agree; exact.", "So et al., 2025 (2510.24211)",
                preset=(("coupling", "maximal"),)),
+        Method("scd+", "Coupled decoding, corrected drafts", "jacobi", exact,
+               "Coupled drafts that a small model corrects after every target forward; exact, fewest forwards here.",
+               "coupling: So et al., 2025 (2510.24211); the correction is this project's own",
+               preset=(("coupling", "maximal"), ("window", 64), ("correct", 2))),
     ]  # fmt: skip
     for rule in RULES.values():
         if rule.name not in ("exact", "csd"):

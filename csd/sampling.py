@@ -73,9 +73,9 @@ def draw(p: Array, u: Array) -> Array:
     """
     c = np.cumsum(p, -1)
     x = (c <= u[:, None] * c[:, -1:]).sum(-1)
-    # u * total can round up to the total; step back to the last token with mass.
-    last = p.shape[-1] - 1 - np.argmax(p[:, ::-1] > 0, -1)
-    return np.minimum(x, last)
+    if len(x) and x.max() == p.shape[-1]:  # u * total can round up to the total; step back to the last token with mass
+        x = np.minimum(x, p.shape[-1] - 1 - np.argmax(p[:, ::-1] > 0, -1))
+    return x
 
 
 PURPOSES = ("draft", "verify", "target", "fill", "noise", "couple", "gumbel")
@@ -93,27 +93,29 @@ class Streams:
 
     def __init__(self, seed: int, positions: int):
         self.seed = number("seed", seed, 0, 2**63 - 1, whole=True)
-        at = np.arange(positions, dtype=np.uint64)
-        number_of = np.arange(1, len(PURPOSES) + 1, dtype=np.uint64)[:, None]
-        self._key = dict(zip(PURPOSES, _mix(_mix(np.uint64(self.seed)) + number_of, at), strict=True))
-        self._attempt = dict(zip(PURPOSES, np.zeros((len(PURPOSES), positions), np.uint64), strict=True))
+        purposes = np.arange(1, len(PURPOSES) + 1, dtype=np.uint64)[:, None]
+        key = _mix(_mix(np.array([self.seed], np.uint64)) + purposes, np.arange(positions, dtype=np.uint64))
+        self._key = dict(zip(PURPOSES, key, strict=True))
+        self._attempt = dict(zip(PURPOSES, np.zeros_like(key), strict=True))
+        self._next = dict(zip(PURPOSES, _unit(_mix(key)), strict=True))  # the draw of the attempt that is due
 
     def __len__(self) -> int:
-        return len(self._attempt["draft"])
+        return len(self._next["draft"])
 
     def peek(self, purpose: str, positions: Array | slice) -> Array:
         """The next draw of `purpose` at each of the (distinct) positions, float64 in [0, 1), without using it up."""
-        h = _mix(self._key[purpose][positions], self._attempt[purpose][positions])
-        return (h >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return self._next[purpose][positions].copy()
 
     def use(self, purpose: str, positions: Array | slice) -> None:
         """Move on to the next attempt at these positions."""
-        self._attempt[purpose][positions] += np.uint64(1)
+        attempt = self._attempt[purpose][positions] + _ONE
+        self._attempt[purpose][positions] = attempt
+        self._next[purpose][positions] = _unit(_mix(self._key[purpose][positions], attempt))
 
     def gumbel(self, position: int, vocab: int) -> Array:
         """Standard Gumbel noise of a position, one number per token, float64 [V]; the same at every call."""
-        h = _mix(self._key["gumbel"][position], np.arange(vocab, dtype=np.uint64))
-        u = ((h >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53  # never 0 or 1
+        u = _unit(_mix(self._key["gumbel"][position : position + 1], np.arange(vocab, dtype=np.uint64)))
+        u += 2.0**-54  # never 0
         return -np.log(-np.log(u))
 
     def uniform(self, purpose: str, positions: Array | slice) -> Array:
@@ -123,10 +125,19 @@ class Streams:
         return u
 
 
+_ONE, _STEP = np.uint64(1), np.uint64(0x9E3779B97F4A7C15)
+_S30, _S27, _S31, _S11 = (np.uint64(n) for n in (30, 27, 31, 11))
+_M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
 def _mix(key: Array, n: Array | int = 0) -> Array:
     """Splitmix64: the n-th output of the generator whose state starts at `key` (arithmetic modulo 2^64)."""
-    with np.errstate(over="ignore"):
-        z = key + (np.uint64(1) + np.asarray(n, np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
+    z = key + (_ONE + np.asarray(n, np.uint64)) * _STEP
+    z = (z ^ (z >> _S30)) * _M1
+    z = (z ^ (z >> _S27)) * _M2
+    return z ^ (z >> _S31)
+
+
+def _unit(h: Array) -> Array:
+    """The upper 53 bits of h, uint64, as float64 in [0, 1)."""
+    return (h >> _S11) * 2.0**-53

@@ -24,6 +24,8 @@ class Judged:
 
 def judge(rule: Rule, laws: Laws, x: Array, u: Array, knobs: dict) -> Judged:
     """Verdicts on drafts x [k] with draws u [k] in [0, 1)."""
+    if not len(x):
+        return Judged(0, 0, None)
     return (blockwise if rule.joint else left_to_right)(rule, laws, x, u, knobs)
 
 

@@ -19,15 +19,14 @@ class ToySession:
     def forward(self, tokens):
         self.forwards += 1
         self.rows += 1
-        rows = []
-        if not self.prompted:
-            self.prompted = True
-            rows.append(self.model.logits[0, 0])
-        for t in np.asarray(tokens).tolist():
-            self.tokens.append(t)
-            at = min(len(self.tokens), self.model.cells - 1)
-            rows.append(self.model.logits[at, t])
-        return np.array(rows)
+        tokens = np.asarray(tokens, np.int64)
+        at = np.arange(len(self.tokens) + 1, len(self.tokens) + 1 + len(tokens))
+        self.tokens += tokens.tolist()
+        rows = self.model.logits[at % self.model.length, tokens]
+        if self.prompted:
+            return rows
+        self.prompted = True
+        return np.concatenate([self.model.logits[0, :1], rows])
 
     def rollback(self, n):
         if n:
@@ -35,13 +34,19 @@ class ToySession:
 
 
 class ToyModel:
-    """Position-dependent first-order Markov chain: logits[i, previous] is the law of token i."""
+    """Position-dependent first-order Markov chain: logits[i, previous] is the law of token i.
 
-    def __init__(self, seed: int, vocab: int = 3, cells: int = 4, spread: float = 1.0, name: str = "toy"):
+    repeats: the chain starts anew that many times, independent of what came before, so one picture holds as many samples.
+    like: another toy whose logits are moved `spread` towards noise, instead of noise alone.
+    """
+
+    def __init__(self, seed: int, vocab: int = 3, length: int = 4, spread: float = 1.0, name: str = "toy",
+                 repeats: int = 1, like: ToyModel | None = None):  # fmt: skip
         rng = np.random.default_rng(seed)
-        self.name, self.vocab, self.cells, self.grid = name, vocab, cells, (1, cells)
+        self.name, self.vocab, self.length, self.grid = name, vocab, length, (repeats, length)
         self.labels = ["toy"]
-        self.logits = spread * rng.standard_normal((cells, vocab, vocab))
+        self.logits = spread * rng.standard_normal((length, vocab, vocab)) + (like.logits if like else 0.0)
+        self.logits[0] = self.logits[0, 0]  # the first token of a chain follows nothing
 
     def open(self, label, guidance):
         return ToySession(self)
@@ -57,6 +62,6 @@ class ToyModel:
         p = np.exp(self.logits - self.logits.max(-1, keepdims=True))
         p /= p.sum(-1, keepdims=True)
         out = []
-        for seq in itertools.product(range(self.vocab), repeat=self.cells):
+        for seq in itertools.product(range(self.vocab), repeat=self.length):
             out.append(np.prod([p[i, seq[i - 1] if i else 0, t] for i, t in enumerate(seq)]))
         return np.array(out)
