@@ -65,13 +65,15 @@ def _parser() -> argparse.ArgumentParser:
     c.add_argument("--json", action="store_true", help="one JSON object instead of text")
     c.set_defaults(run=run_info)
     c = commands.add_parser("bench", help="methods against each other on one model: forwards, seconds, quality")
-    c.add_argument("methods", nargs="+", metavar="METHOD", help="e.g. sjd csd:delta=0.35,window=32 scd cspd:preset=code")
+    c.add_argument("methods", nargs="*", metavar="METHOD", help="e.g. sjd csd:delta=0.35,window=32 scd cspd:preset=code")
     c.add_argument("--model", help="model name (default: the first built-in one the methods can use)")
     c.add_argument("--pictures", default=20, help="pictures per method (default: 20)")
     c.add_argument("--labels", default="", help="labels, separated by commas (default: all, in turn)")
     c.add_argument("--guidance", default=1.5, help="guidance of discrete methods (default: 1.5)")
     c.add_argument("--threads", default=0, help="torch threads; 0 measures which count is fastest")
     c.add_argument("--out", default="runs/bench", help="folder for the rows; the same call continues there")
+    c.add_argument("--verify", action="store_true",
+                   help="no model: what judging a round costs, against a loop over its positions")  # fmt: skip
     c.add_argument("--json", action="store_true", help="last line: one JSON object")
     c.set_defaults(run=run_bench)
     c = commands.add_parser("whatif", help="judge a trace's drafts again by another rule")
@@ -226,6 +228,10 @@ def run_bench(args: argparse.Namespace) -> int:
     from csd.models import load as load_model
     from csd.quality import Judge
 
+    if args.verify:
+        return _bench_verify(args)
+    if not args.methods:
+        raise InputError(f"name at least one method, e.g. sjd csd:delta=0.35; allowed: {', '.join(ALL_METHODS)}")
     chosen = [bench.Variant.parse(text) for text in dict.fromkeys(args.methods)]
     kinds = {v.method.kind for v in chosen}
     if len(kinds) > 1:
@@ -249,6 +255,27 @@ def run_bench(args: argparse.Namespace) -> int:
     out = {"model": pair[0].name, "threads": threads, "table": bench.table(found, list(names), reference)}
     (Path(args.out) / "table.json").write_text(json.dumps(out, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(json.dumps(out) if args.json else "\n".join(_bench_lines(out["table"])))
+    return 0
+
+
+def _bench_verify(args: argparse.Namespace) -> int:
+    import torch
+
+    from csd.bench_verify import measure
+
+    if args.methods:
+        raise InputError("bench --verify measures the rules' own code and takes no methods")
+    torch.set_num_threads(1)
+    table = list(measure())
+    if args.json:
+        print(json.dumps({"threads": 1, "table": table}))
+        return 0
+    print(f"one round of {table[0]['positions']} positions, V = {table[0]['vocab']}, one thread, medians in ms")
+    columns = {"judge": "here", "loop_torch": "torch loop", "torch_ratio": "ratio", "loop_numpy": "numpy loop",
+               "numpy_ratio": "ratio"}  # fmt: skip
+    print(" " * 8 + "".join(f"{title:>12}" for title in columns.values()))
+    for row in table:
+        print(f"{row['rule']:8}" + "".join(f"{row[key]:12.3g}" for key in columns))
     return 0
 
 

@@ -89,7 +89,8 @@ def positive_part(laws: Laws, **knobs: object) -> Array:
 
     It stays the best residual for any rule with min(1, p/q) <= b <= 1 (CSD, Thm 3.1-3.2).
     """
-    return normalised(np.maximum(laws.p - laws.q, 0.0), laws.p)
+    r = laws.p - laws.q
+    return normalised(np.maximum(r, 0.0, out=r), laws.p)
 
 
 @dataclass(frozen=True)

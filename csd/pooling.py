@@ -70,32 +70,39 @@ def _ranked(laws: Laws, x: Array | None, group: int, gap: float, reach: float) -
     low, high = group // 2, (group - 1) // 2
     if x is None:
         return _ranked_everywhere(laws, low, high, gap, reach)
-    out = np.empty((3, len(x)))
-    for i, t in enumerate(x):
-        p, y = laws.p[i], _beside(laws.p[i], t, low, high)
-        y = y[(np.abs(p[y] - p[t]) < gap) & (laws.space.squared_distance(y, t) < reach)]
-        out[:, i] = p[t] + p[y].sum(), laws.q[i, t] + laws.q[i, y].sum(), 1 + len(y)
-    return tuple(out)
+    rows, x = laws.rows[:, None], x[:, None]
+    y = _beside(laws.p, x[:, 0], low, high)
+    p, q = laws.p[rows, y], laws.q[rows, y]
+    close = (y != x) & (np.abs(p - laws.p[rows, x]) < gap)  # places beyond the ends of the order hold x itself
+    close &= laws.space.squared_distance(y, x) < reach
+    own = laws.p[rows, x][:, 0], laws.q[rows, x][:, 0], 1
+    return tuple(one + np.where(close, more, 0).sum(-1) for one, more in zip(own, (p, q, close), strict=True))
 
 
-def _beside(p: Array, t: int, low: int, high: int) -> Array:
-    """The `low` tokens before t and the `high` after it in the order of (p, token number); fewer at the ends.
+def _beside(p: Array, t: Array, low: int, high: int) -> Array:
+    """The `low` tokens before t [n] and the `high` after it in the order of (p, token number), [n, low + high] in that
+    order; t itself stands in for those beyond the ends.
 
-    A sort of the vocabulary would cost ten times more than finding the few values close to p(t), so a band around p(t) is
-    widened until it holds enough.
+    Sorting the vocabulary would cost many times more, so a few sorted samples of each row say which band around p(t) holds
+    enough tokens, and only those in it are put in order.
     """
-    band = 1.0 + 4.0 * (low + high + 1) / len(p)
-    while True:
-        near = np.flatnonzero((p >= p[t] / band) & (p <= p[t] * band))
-        before = np.count_nonzero((p[near] < p[t]) | ((p[near] == p[t]) & (near < t)))
-        if (before >= low and len(near) - 1 - before >= high) or len(near) == len(p) or band > 1e3:
-            break
-        band **= 3
-    if band > 1e3 and len(near) < len(p):  # p(t) is 0, or far from all others
-        near = np.arange(len(p))
-        before = np.count_nonzero((p < p[t]) | ((p == p[t]) & (near < t)))
-    order = near[np.argsort(p[near], kind="stable")]
-    return np.concatenate([order[max(0, before - low) : before], order[before + 1 : before + 1 + high]])
+    step = max(1, p.shape[1] // 256)
+    marks = np.pad(np.sort(p[:, ::step], -1), ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))
+    out = np.repeat(t[:, None], low + high, -1)
+    for i, mark in enumerate(marks):
+        pt, wide = p[i, t[i]], 2 + max(low, high) // step
+        while True:
+            lo = mark[max(0, np.searchsorted(mark, pt) - wide)]
+            hi = mark[min(len(mark) - 1, np.searchsorted(mark, pt, "right") - 1 + wide)]
+            near = np.flatnonzero((p[i] >= lo) & (p[i] <= hi))
+            order = near[np.argsort(p[i, near], kind="stable")]
+            at = int(np.flatnonzero(order == t[i])[0])
+            if (at >= low or lo == -np.inf) and (len(order) - at > high or hi == np.inf):
+                break
+            wide *= 4
+        before, after = order[max(0, at - low) : at], order[at + 1 : at + 1 + high]
+        out[i, low - len(before) : low], out[i, low : low + len(after)] = before, after
+    return out
 
 
 def _ranked_everywhere(laws: Laws, low: int, high: int, gap: float, reach: float) -> tuple[Array, Array, Array]:

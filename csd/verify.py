@@ -33,10 +33,13 @@ def left_to_right(rule: Rule, laws: Laws, x: Array, u: Array, knobs: dict) -> Ju
     """The first draft with u >= b ends the round. Leviathan et al., 2023, algorithm 1.
 
     A window is mostly kept, and b of a whole law is what costs. So a generous rule is asked only about drafts the exact
-    rule would not keep, those only if a cheap bound does not settle them, and none after the first rejection.
+    rule would not keep, one by one, those only if a cheap bound does not settle them, and none after the first rejection.
     """
     k, accepted = len(x), len(x)
-    for i in np.flatnonzero(u >= laws.ratio(x)) if rule.generous else range(k):
+    if not rule.generous:
+        thrown = np.flatnonzero(u >= rule.accept(laws, x, **knobs))
+        accepted = int(thrown[0]) if len(thrown) else k
+    for i in np.flatnonzero(u >= laws.ratio(x)) if rule.generous else ():
         one = slice(i, i + 1)
         law = laws.part(one)
         if rule.least is not None and u[i] < rule.least(law, x[one], **knobs)[0]:

@@ -13,4 +13,5 @@ if ! command -v chromium chromium-browser google-chrome >/dev/null; then
 fi
 
 python3 -m ruff check .
-python3 -m pytest "$@"
+# two workers; tests that share a browser stay together
+python3 -m pytest -n 2 --dist loadgroup "$@"

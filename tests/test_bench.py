@@ -9,6 +9,8 @@ from toy import ToyModel
 
 from csd import InputError, Sampling
 from csd.bench import Variant, jobs, measure, rows, table
+from csd.bench_verify import KNOBS, case, loop, ours
+from csd.bench_verify import measure as measure_verify
 from csd.quality import frechet, spread, with_error
 
 PAIR = (ToyModel(0, 6, 30), ToyModel(1, 6, 30))
@@ -76,3 +78,24 @@ def test_diversity_is_within_labels():
     features = np.array([[0.0], [2.0], [10.0], [14.0], [99.0]])
     assert spread(features, ["a", "a", "b", "b", "c"]) == 3
     assert spread(features[:1], ["a"]) is None
+
+
+@pytest.mark.parametrize("rule", KNOBS)
+@pytest.mark.parametrize("vocab", [40, 3000])
+def test_verification_and_the_loops_it_is_measured_against_say_the_same(rule, vocab):
+    import torch
+
+    for seed in range(3):
+        c = case(rule, 16, vocab, seed)
+        kept, weights = ours(c)
+        assert kept == 15  # every position is examined, the last draft thrown away
+        inputs = c.p, c.q, c.space.vectors
+        for m, i in ((np, inputs), (torch, [*map(torch.from_numpy, inputs)])):
+            n, left = loop(c, m, *i)
+            assert n == kept and np.allclose(np.asarray(left), weights, atol=1e-12)
+
+
+def test_vectorised_verification_is_faster():
+    """Bars far below what `bench --verify` prints (4, 5 and 17 times), since other work may share the machine."""
+    ratio = {row["rule"]: row["torch_ratio"] for row in measure_verify(repeats=9)}
+    assert ratio["exact"] > 1.5 and ratio["csd"] > 1.5 and ratio["gsd"] > 4

@@ -57,6 +57,18 @@ def test_bench_measures_resumes_and_reports(tmp_path):
     page = (tmp_path / "a.html").read_text()
     assert report.returncode == 0 and "amplify:factor=2" in page and "drawn twice" in page
     assert "one kind of tokens" in csd("bench", "sjd", "cspd").stderr
+    assert "name at least one method" in csd("bench").stderr
+
+
+def test_bench_of_verification_needs_no_model():
+    out = csd("bench", "--verify")
+    assert out.returncode == 0 and out.stdout.splitlines()[0] == (
+        "one round of 16 positions, V = 16384, one thread, medians in ms"
+    )
+    table = json.loads(csd("bench", "--verify", "--json").stdout)["table"]
+    assert [row["rule"] for row in table] == ["exact", "csd", "gsd"]
+    assert all(row["torch_ratio"] == pytest.approx(row["loop_torch"] / row["judge"]) for row in table)
+    assert "takes no methods" in csd("bench", "ar", "--verify").stderr
 
 
 def test_whatif_on_the_recorded_run():

@@ -1,6 +1,7 @@
 """The loop's accounts and promises, on toys and on the built-in models."""
 
 import inspect
+from functools import cache
 
 import numpy as np
 import pytest
@@ -12,6 +13,17 @@ from csd.trace import first_difference, first_problem, loads
 
 def run(target, name, seed=0, draft=None, sampling=None, label=None, **knobs):
     return Trace(decode(target, method(name), label or target.labels[0], sampling or Sampling(), knobs, seed, draft))
+
+
+@pytest.fixture(scope="module")
+def drawn(garden):
+    """Runs of the built-in pair, each made once: drawn(method, seed, label, knob=…)."""
+
+    @cache
+    def one(name, seed=0, label="lemon", **knobs):
+        return run(garden[0], name, seed, garden[1], label=label, **knobs)
+
+    return one
 
 
 class Counting:
@@ -59,45 +71,42 @@ def test_every_window_size_finishes(name, size):
     assert len(trace.tokens) == 40 and trace.footer.status == "done"
 
 
-def test_counted_forwards_equal_a_wrappers_count(garden):
+@pytest.mark.parametrize("name", ["sjd", "sd", "scd+"])
+def test_counted_forwards_equal_a_wrappers_count(garden, name):
+    """With guidance every forward has two rows."""
     target, draft = (Counting(m) for m in garden)
-    for name in METHODS:
-        target.calls = draft.calls = 0
-        t = run(target, name, 0, draft, label="lemon").footer.totals
-        assert (t["target_forwards"], t["draft_forwards"]) == (target.calls, draft.calls)
-        assert t["target_rows"] == 2 * target.calls
+    t = run(target, name, 0, draft, label="lemon").footer.totals
+    assert (t["target_forwards"], t["draft_forwards"]) == (target.calls, draft.calls)
+    assert (t["target_rows"], t["draft_rows"]) == (2 * target.calls, 2 * draft.calls)
 
 
-def test_zero_relaxation_is_bit_equal_to_exact(garden):
-    target, _ = garden
-    for seed in range(2):
-        exact = run(target, "sjd", seed, label="lemon").tokens
-        assert run(target, "csd", seed, label="lemon", weight=0).tokens == exact
-        assert run(target, "csd", seed, label="lemon", delta=0).tokens == exact
-        assert run(target, "csd", seed, label="lemon").tokens != exact  # so the equality above says something
-
-
-NOTHING = [("gsd", {"group": 1}), ("lantern", {"neighbours": 0}), ("lantern++", {"multiple": 1}),
-           ("cool", {"weights": "1"}), ("amplify", {"factor": 1}), ("addition", {"bonus": 0})]  # fmt: skip
+# every relaxed rule, and what switches its relaxation off
+NOTHING = [("csd", {"weight": 0}), ("csd", {"delta": 0}), ("gsd", {"group": 1}), ("lantern", {"neighbours": 0}),
+           ("lantern++", {"multiple": 1}), ("cool", {"weights": "1"}), ("amplify", {"factor": 1}),
+           ("addition", {"bonus": 0})]  # fmt: skip
 
 
 @pytest.mark.parametrize("name,off", NOTHING)
-def test_every_rule_without_relaxation_draws_what_sjd_draws(garden, name, off):
-    exact = run(garden[0], "sjd", 3, label="lemon")
-    assert run(garden[0], name, 3, label="lemon", **off).tokens == exact.tokens
-    relaxed = run(garden[0], name, 3, label="lemon")
-    assert relaxed.tokens != exact.tokens and relaxed.footer.totals["relaxed"] > 0
+def test_every_rule_without_relaxation_draws_what_sjd_draws(drawn, name, off):
+    exact = drawn("sjd", 3)
+    assert drawn(name, 3, **off).tokens == exact.tokens
+    relaxed = drawn(name, 3)
+    assert relaxed.tokens != exact.tokens and relaxed.footer.totals["relaxed"] > 0  # so the equality says something
 
 
-@pytest.mark.parametrize("coupling", ["maximal", "gumbel"])
-def test_coupled_drafts_survive_rounds(garden, coupling):
+def test_every_relaxed_rule_is_here():
+    assert {m.rule.name for m in METHODS.values() if not m.lossless} == {name for name, _ in NOTHING}
+
+
+def test_coupled_drafts_survive_rounds(drawn):
     """Fewer drafts change from round to round, and fewer forwards are needed; the picture keeps the target's law."""
     changed, forwards = {}, {}
-    for how in ("fresh", coupling):
-        traces = [run(garden[0], "sjd", s, label="lemon", coupling=how) for s in range(3)]
+    for how in ("fresh", "maximal", "gumbel"):
+        traces = [drawn("sjd", s, coupling=how) if how != "fresh" else drawn("sjd", s) for s in (3, 4)]
         marks = [c for t in traces for r in t.rounds for c in r.tests.get("changed", []) if c is not None]
         changed[how], forwards[how] = np.mean(marks), sum(t.footer.totals["target_forwards"] for t in traces)
-    assert changed[coupling] < 0.7 * changed["fresh"] and forwards[coupling] < 0.85 * forwards["fresh"]
+    for how in ("maximal", "gumbel"):
+        assert changed[how] < 0.7 * changed["fresh"] and forwards[how] < 0.85 * forwards["fresh"]
 
 
 @pytest.mark.parametrize("fill", ["onehot", "copy"])
@@ -119,27 +128,31 @@ def test_block_verification_refuses_coupled_drafts():
         run(ToyModel(0, 5, 40), "block", 0, coupling="maximal")
 
 
-def test_order_of_forwards(garden):
-    """Fewer target forwards: SD < AR, SJD < AR, CSD < SJD (sums over seeds; single pictures may tie)."""
+def test_order_of_forwards(drawn):
+    """Fewer target forwards: SD < AR, CSD < SJD < AR, corrected < coupled < SJD (sums over seeds; pictures may tie)."""
+    n = {m: sum(drawn(m, s).footer.totals["target_forwards"] for s in (3, 4)) for m in ("sd", "sjd", "csd", "scd", "scd+")}
+    assert n["sd"] < 2 * 256
+    assert n["csd"] < n["sjd"] < 2 * 256
+    assert n["scd+"] < n["scd"] < n["sjd"]
+
+
+def test_correction_bends_the_draft_laws(drawn):
+    """Drafts come from corrected laws: nearer to the target's next law than the stated ones, and still laws."""
+    tv = {c: np.mean([v for r in drawn("scd", 3, window=64, correct=c).rounds for v in r.tests["tv"]]) for c in (0, 2)}
+    assert tv[2] < 0.85 * tv[0]
+
+
+def test_same_seed_same_picture_other_seed_other_picture(garden, drawn):
     target, draft = garden
-    n = {m: sum(run(target, m, s, draft, label="lemon").footer.totals["target_forwards"] for s in range(3))
-         for m in ("ar", "sd", "sjd", "csd")}  # fmt: skip
-    assert n["ar"] == 3 * 256
-    assert n["sd"] < n["ar"] and n["csd"] < n["sjd"] < n["ar"]
-
-
-def test_same_seed_same_picture_other_seed_other_picture(garden):
-    target, _ = garden
-    a, b = (run(target, "csd", 7, label="banana") for _ in range(2))
+    a, b = drawn("csd", 3), run(target, "csd", 3, draft, label=" LEMON ")
     assert first_difference(a, b) is None
-    assert run(target, "csd", 8, label="banana").tokens != a.tokens
+    assert drawn("csd", 4).tokens != a.tokens
     assert np.array_equal(target.decode(np.array(a.tokens)), target.decode(np.array(b.tokens)))
 
 
 def test_sampling_settings_change_p(garden):
-    target, _ = garden
     settings = {"plain": {}, "cold": {"temperature": 0.5}, "top-k": {"top_k": 20}, "top-p": {"top_p": 0.5}}
-    H = {k: run(target, "sjd", 0, sampling=Sampling(**v)).footer.totals["mean_H"] for k, v in settings.items()}
+    H = {k: run(garden[0], "csd", 0, sampling=Sampling(**v)).footer.totals["mean_H"] for k, v in settings.items()}
     assert H["cold"] < H["plain"] and H["top-p"] < H["plain"] and H["top-k"] < min(H["plain"], np.log(20))
 
 
@@ -207,6 +220,9 @@ def test_bad_requests_name_what_is_allowed():
         (lambda: run(toy, "sjd", window=2.5), "window is '2.5'; allowed: a whole number"),
         (lambda: run(toy, "sjd", delta=0.5), "method sjd has no parameter 'delta'; allowed: window"),
         (lambda: run(toy, "sd"), "method sd needs a draft model"),
+        (lambda: run(toy, "scd+"), "method scd+ needs a draft model with these settings"),
+        (lambda: run(toy, "sjd", correct=1), "method sjd needs a draft model with these settings"),
+        (lambda: run(toy, "sjd", correct=9), "correct is '9'; allowed: a whole number from 0 to 8"),
         (lambda: run(toy, "sd", 0, ToyModel(1, 6, 40)), "do not share a token grid and vocabulary"),
         (lambda: run(toy, "ar", seed=-1), "seed is '-1'; allowed: a whole number"),
     ]
@@ -223,7 +239,6 @@ def test_unknown_label_and_model(garden):
         run(garden[0], "ar", label="durian")
     with pytest.raises(InputError, match="unknown model 'gpt'; allowed: garden"):
         load("gpt")
-    assert run(garden[0], "csd", label=" LEMON ").tokens == run(garden[0], "csd", label="lemon").tokens
 
 
 def test_the_core_is_clean():
