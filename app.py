@@ -34,7 +34,7 @@ from csd.trace import Footer, Round
 from csd.trace import load as load_trace
 from viz import charts, live, words
 from viz.component import viewer
-from viz.controls import continuous_controls, control
+from viz.controls import continuous_controls, control, rule_controls
 
 ASSETS = Path(__file__).parent / "assets"
 RECORDED = [ASSETS / "recorded" / f"garden-lemon-{name}.trace" for name in ("sjd", "csd", "cspd")]
@@ -84,15 +84,18 @@ def generate(request: gr.Request, model: str, latent_model: str, label: str, nam
     runs = [_run(p, panels, label, int(seed), sampling, lambda: _stops.get(session, True)) for p in panels]
     traces = [p.trace for p in panels]
     text += live.notes({i: WAITING for i, p in enumerate(panels) if p.values.get("iterations", 1) is None})
+    nothing = [gr.skip()] * 4
+    warnings = live.notes({i: w for i, p in enumerate(panels) if (w := _warning(p))})
     try:
         for chunk in _paced(runs, pace):
-            text += chunk
-            yield text, gr.skip(), gr.skip(), gr.skip()
+            text += chunk + warnings  # a panel's header, in the first chunk, clears its note
+            warnings = ""
+            yield text, *nothing
         text += live.notes(words.notes(traces))
         yield text, _bundle(traces), *_charts(traces)
     except FloatingPointError:
         text += "".join(live.line(i, t.footer) for i, t in enumerate(traces) if t.footer)
-        yield text, gr.skip(), gr.skip(), gr.skip()
+        yield text, *nothing
     finally:  # also when the tab was closed
         for run in runs:
             run.close()
@@ -120,6 +123,11 @@ def _panels(models: dict, label: str, names: list[str], seed: float, discrete: d
         m.settings({k: v for k, v in values.items() if v is not None}, cells)
         out.append(Panel(m, values, pair))
     return out
+
+
+def _warning(panel: Panel) -> str:
+    m = panel.method
+    return words.warning(m.rule.name, m.settings(panel.values)) if m.kind == "discrete" else ""
 
 
 def _values(m: Method, discrete: dict) -> dict:
@@ -183,7 +191,7 @@ def _bundle(traces: list[Trace]) -> dict:
 
 
 def _charts(traces: list[Trace]) -> tuple:
-    return charts.progress(traces), charts.accepted_lengths(traces)
+    return charts.progress(traces), charts.accepted_lengths(traces), charts.calibration(traces)
 
 
 def stop(request: gr.Request) -> None:
@@ -203,7 +211,7 @@ def replay(traces: list[Trace]) -> str:
 def open_traces(files: list[str] | None) -> tuple:
     """Show uploaded traces; a bad file is told in one line and the page stays as it was."""
     if not files:
-        return gr.skip(), gr.skip(), gr.skip()
+        return (gr.skip(),) * 4
     try:
         if len(files) > MAX_PANELS:
             raise InputError(f"{len(files)} traces chosen; allowed: 1 to {MAX_PANELS}")
@@ -262,8 +270,7 @@ def build() -> gr.Blocks:
                         top_p = gr.Slider(0.05, 1, 1, step=0.05, label="top-p", info="Keep the likeliest up to this mass.")
                     with gr.Accordion("Other rules", open=False):
                         for rule in OTHER_RULES:
-                            gr.Markdown(f"**{rule.title[0].upper()}{rule.title[1:]}**: {rule.formula}")
-                            knobs |= {f"{rule.name}.{k.name}": control(k) for k in rule.knobs}
+                            knobs |= rule_controls(rule)
                 with gr.Accordion("Continuous tokens"):
                     switches = continuous_controls()
                 with gr.Accordion("Models", open=False):
@@ -273,14 +280,15 @@ def build() -> gr.Blocks:
             with gr.Column(scale=4, min_width=320):
                 view = viewer(replay(recorded) if recorded else "")
                 with gr.Row():
-                    lines = gr.Plot(charts.progress(recorded), label="settled tokens against target forwards")
-                    bars = gr.Plot(charts.accepted_lengths(recorded), label="how many tokens a round settles")
+                    titles = ("settled tokens against target forwards", "how many tokens a round settles",
+                              "calibration: does the picture look likely to its own model?")  # fmt: skip
+                    plots = [gr.Plot(f, label=t) for f, t in zip(_charts(recorded), titles, strict=True)]
         inputs = [*models, label, methods, more, seed, pace, guidance, temperature, top_k, top_p]
         inputs += [knobs[k] for k in DISCRETE] + [switches[k] for k in CONTINUOUS]
-        go.click(generate, inputs, [view, save, lines, bars],
+        go.click(generate, inputs, [view, save, *plots],
                  concurrency_limit=4, show_progress="hidden", api_name="generate")  # fmt: skip
         halt.click(stop, None, None, queue=False, show_progress="hidden", api_visibility="private")
-        load_button.upload(open_traces, load_button, [view, lines, bars], show_progress="hidden", api_visibility="private")
+        load_button.upload(open_traces, load_button, [view, *plots], show_progress="hidden", api_visibility="private")
     return page
 
 

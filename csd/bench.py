@@ -21,10 +21,9 @@ from csd import quality
 from csd.continuous import decode_latents
 from csd.decode import decode
 from csd.errors import InputError
-from csd.methods import Method, method
+from csd.methods import Method, method, preset
 from csd.pictures import image
 from csd.sampling import Sampling
-from csd.switches import preset_values
 from csd.trace import Trace
 
 COUNTS = (
@@ -41,7 +40,7 @@ SECONDS = ("seconds", "seconds_draft", "seconds_target", "seconds_verify", "seco
 
 @dataclass(frozen=True)
 class Variant:
-    """A method with its knobs, as a person writes it: `csd:delta=0.35,window=32`, `cspd:preset=exact`, `ar`."""
+    """A method with its knobs, as a person writes it: `csd:delta=0.35,window=32`, `gsd:preset=code`, `ar`."""
 
     text: str
     method: object = field(compare=False)
@@ -56,8 +55,8 @@ class Variant:
             key, equals, value = part.partition("=")
             if not equals:
                 raise InputError(f"{text[:40]!r} is no method with parameters; write for example csd:delta=0.35,window=32")
-            if key == "preset" and m.name == "cspd":
-                knobs = preset_values(value) | knobs
+            if key == "preset":
+                knobs = preset(m, value) | knobs
             else:
                 knobs[key] = value.replace("/", ",")  # lists are written 1.2/0.8, since commas part the parameters
         m.settings(knobs)

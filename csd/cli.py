@@ -12,11 +12,10 @@ from csd import metrics
 from csd.continuous import decode_latents
 from csd.decode import decode
 from csd.errors import InputError
-from csd.methods import ALL_METHODS, LatentMethod, Method, method
+from csd.methods import ALL_METHODS, LatentMethod, Method, method, preset
 from csd.models import for_kind
 from csd.rules import RULES
 from csd.sampling import Sampling
-from csd.switches import PRESET_MEANINGS, PRESETS, preset_values
 from csd.trace import Footer, Trace
 from csd.trace import load as load_trace
 
@@ -50,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     c.add_argument("--seed", default=0, help="whole number; same seed and settings, same picture")
     c.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="settings",
                    help="a parameter of the method or of sampling, e.g. delta=0.65 or guidance=2")  # fmt: skip
-    c.add_argument("--preset", help="cspd only: exact, paper or code; --set changes single switches of it")
+    c.add_argument("--preset", help="published settings, e.g. code for gsd, exact for cspd; --set changes single ones")
     c.add_argument("--dtype", default="float32", help="float32 or bfloat16 (default: float32)")
     c.add_argument("--threads", default=0, help="torch threads; 0 measures which count is fastest")
     c.add_argument("--keep-full", default="", metavar="CELLS",
@@ -93,7 +92,8 @@ def run_methods(args: argparse.Namespace) -> int:
     if args.json:
         out = {m.name: {"title": m.title, "kind": m.kind, "formula": _formula(m), "source": m.source,
                         "parameters": {k.name: [*k.allowed, k.default] for k in m.knobs}}
-               | ({"lossless": m.lossless} if m.kind == "discrete" else {"presets": list(PRESETS)})
+               | {"presets": {name: values for name, (values, _) in m.presets.items()}}
+               | ({"lossless": m.lossless} if m.kind == "discrete" else {})
                for m in ALL_METHODS.values()}  # fmt: skip
         print(json.dumps({"methods": out, "models": {name: vars(e) for name, e in MODELS.items()}}))
         return 0
@@ -103,8 +103,8 @@ def run_methods(args: argparse.Namespace) -> int:
         print(f"        rule: {_formula(m) or 'none'}   source: {m.source}")
         for k in m.knobs:
             print(f"        {k.name}: {k.describe()}. {k.meaning}")
-    for name, meaning in PRESET_MEANINGS.items():
-        print(f"preset  {name} (cspd): {meaning}")
+        for name, (_, meaning) in m.presets.items():
+            print(f"        preset {name}: {meaning}")
     print("sampling of discrete tokens: " + ", ".join(f"{f.name} (default {f.default:g})" for f in fields(Sampling)))
     for name, entry in MODELS.items():
         print(f"model   {name}: {entry.title} ({entry.kind})")
@@ -136,9 +136,7 @@ def run_generate(args: argparse.Namespace) -> int:
     m = method(args.method)
     chosen, knobs = parse_settings(args.settings, m)
     if args.preset is not None:
-        if m.name != "cspd":
-            raise InputError(f"--preset belongs to method cspd, not {m.name}")
-        knobs = preset_values(args.preset) | knobs
+        knobs = preset(m, args.preset) | knobs
     sampling = Sampling(**chosen)
     m.settings(knobs)  # bad values are told before a model is loaded
     seed = number("seed", args.seed, 0, 2**63 - 1, whole=True)

@@ -16,6 +16,7 @@ from csd.clock import Clock
 from csd.drafters import Draft, Drafter, JacobiDrafter, ModelDrafter
 from csd.errors import InputError
 from csd.methods import Method
+from csd.metrics import Calibration
 from csd.models.base import Session, TokenModel
 from csd.rules import Laws, exact
 from csd.sampling import Sampling, Streams, draw, law
@@ -71,6 +72,7 @@ def decode(
     tokens = np.zeros(cells, np.int64)
     start = number = 0
     rounds: list[Round] = []
+    calibration = Calibration()
     while start < cells and not (stop and stop()):
         clock = Clock()
         held = session.length
@@ -94,6 +96,7 @@ def decode(
         event.kv = [held, session.length]
         event.target_forwards, event.target_rows = session.forwards, session.rows
         event.draft_forwards, event.draft_rows = drafter.forwards, drafter.rows
+        event.calibration = calibration.add(event)
         start, number = start + n, number + 1
         clock.lap("record")
         event.seconds = clock.seconds

@@ -8,7 +8,7 @@ from typing import ClassVar
 from csd.errors import InputError, choose
 from csd.knobs import Knob
 from csd.rules import RULES, Rule
-from csd.switches import SWITCHES
+from csd.switches import PRESET_MEANINGS, SWITCHES, preset_values
 
 WINDOW = Knob("window", "window W", 16, 1, 256,
               "Positions per target forward: the last settled token and W − 1 drafts.", step=1, whole=True)  # fmt: skip
@@ -55,6 +55,11 @@ class Method:
         knobs = DRAFTER_KNOBS[self.drafter] + self.rule.knobs
         return tuple(replace(k, default=own[k.name]) if k.name in own else k for k in knobs)
 
+    @property
+    def presets(self) -> dict[str, tuple[dict, str]]:
+        """Published settings by name: (values, what they are)."""
+        return PUBLISHED.get(self.name) or PUBLISHED.get(self.rule.name, {})
+
     def settings(self, given: dict[str, object], cells: int | None = None) -> dict[str, float]:
         """All knobs, defaults filled in, checked (against the size of the picture if given). Raises InputError."""
         out = _settings(self.name, self.knobs, given, cells)
@@ -77,6 +82,11 @@ class LatentMethod:
     source: str
     knobs: tuple[Knob, ...]
 
+    @property
+    def presets(self) -> dict[str, tuple[dict, str]]:
+        """The three sets of switches of CSpD: (values, what they are)."""
+        return {k: (preset_values(k), v) for k, v in PRESET_MEANINGS.items()} if self.drafter == "model" else {}
+
     def settings(self, given: dict[str, object], cells: int | None = None) -> dict:
         """All knobs, defaults filled in, checked (against the size of the picture if given). Raises InputError."""
         return _settings(self.name, self.knobs, given, cells)
@@ -95,6 +105,28 @@ def _settings(method: str, knobs: tuple[Knob, ...], given: dict[str, object], ce
                 raise InputError(f"{name} is {out[name]}; allowed: a whole number from 1 to {cells} (cells)")
             out[name] = cells
     return out
+
+
+# Published settings other than the defaults, which are the papers': rule or method → preset → (values, what they are).
+PUBLISHED: dict[str, dict[str, tuple[dict, str]]] = {
+    "sjd": {"code": ({"fill": "onehot"}, "as in the public code of SJD: a filler carries all of q")},
+    "scd": {"paper": ({"window": 64}, "the widest window of the SCD paper")},
+    "gsd": {"code": ({"group": 14, "cluster": "dynamic", "gap": 0.15, "reach": 0.5}, "as in the public code of GSD"),
+            "fast": ({"group": 50, "cluster": "dynamic", "gap": 0.15, "reach": 0.5}, "the GSD paper's fastest")},
+    "lantern": {"paper": ({"neighbours": 1000, "budget": 0.4}, "the most the LANTERN paper runs; its code: 0.1")},
+    "lantern++": {"wide": ({"neighbours": 5, "multiple": 20.0}, "the boldest script of the public code")},
+    "cool": {"fast": ({"weights": (5.19, 2.58, 1.28, 0.64, 0.32)}, "a mean weight of 2, the COOL-SD paper's fastest")},
+    "amplify": {"janus": ({"factor": 4.0}, "the CSD paper's baseline on Janus-Pro 7B")},
+    "addition": {"janus": ({"bonus": 0.4}, "the CSD paper's baseline on Janus-Pro 7B")},
+}  # fmt: skip
+
+
+def preset(m: Method | LatentMethod, name: str) -> dict:
+    """The knob values of one of the method's presets. Raises InputError that lists them."""
+    if not m.presets:
+        raise InputError(f"method {m.name} has no presets; those that have: "
+                         + ", ".join(n for n, other in ALL_METHODS.items() if other.presets))  # fmt: skip
+    return dict(m.presets[choose("preset", name, m.presets)][0])
 
 
 def _methods() -> dict[str, Method]:

@@ -31,8 +31,9 @@ DEFINITIONS = {
     "drift": "Sum over cells of the total variation between the law the rule emits there and the target's law p. "
              "0 for exact rules. Empty when distances were not recorded.",
     "mean_H": "Mean entropy of p over the committed cells, in nats.",
-    "calibration": "Z = Σ(−log p(token) − H) / √Σ Var: about N(0, 1) for an exact sampler; "
-                   "far from 0 means the picture is too likely or too unlikely under its own model.",
+    "calibration": "Z = Σ(−log p(token) − H) / √Σ Var over the settled cells: an exact sampler lands between −2 and 2 "
+                   "in 95 of 100 pictures. Above: the picture is less likely under the target than its own samples are; "
+                   "below: more likely, which looks too smooth.",
     "seconds": "Measured time of the run: draft + target + verify + record.",
     "seconds_model": "Time inside the models: draft + target.",
     "seconds_draft": "Time to make drafts.",
@@ -70,18 +71,33 @@ def summary(rounds: Sequence, cells: int) -> dict:
     }  # fmt: skip
 
 
-def calibration(rounds: Sequence) -> float | None:
-    """Z of the committed tokens; None when not recorded, when a token had p = 0 (−log p is infinite) or nothing varies."""
-    surprise = var = 0.0
-    for r in rounds:
-        if "logp" not in r.cells:
+class Calibration:
+    """Running Z of the committed tokens: is the picture as likely under its own model as the model's samples are?
+
+    Given what came before, −log p(x) of a sample x ~ p has mean H and variance Var = Σ p (log p)² − H², so
+    Z = Σ(−log p(x) − H) / √Σ Var is about N(0, 1) for any exact sampler, by the central limit theorem for martingales.
+    """
+
+    def __init__(self) -> None:
+        self.surprise: float | None = 0.0
+        self.var = 0.0
+
+    def add(self, r) -> float | None:
+        """Z after one more round; None when not recorded, when a token had p = 0 (−log p is infinite) or nothing varies."""
+        if self.surprise is None or "logp" not in r.cells or None in r.cells["logp"]:
+            self.surprise = None
             return None
-        for logp, H, v in zip(r.cells["logp"], r.cells["H"], r.cells["var"], strict=True):
-            if logp is None:
-                return None
-            surprise += -logp - H
-            var += v
-    return surprise / math.sqrt(var) if var > 0 else None
+        self.surprise -= sum(r.cells["logp"]) + sum(r.cells["H"])
+        self.var += sum(r.cells["var"])
+        return self.surprise / math.sqrt(self.var) if self.var > 0 else None
+
+
+def calibration(rounds: Sequence) -> float | None:
+    """Z of all rounds' committed tokens."""
+    running, z = Calibration(), None
+    for r in rounds:
+        z = running.add(r)
+    return z
 
 
 def _total(rounds: Sequence, key: str) -> int:

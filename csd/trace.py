@@ -71,7 +71,8 @@ class Round:
     far. kv: tokens in the target's cache before and after. window, origin, age: the drafts of the round. cells: columns,
     one entry per committed token. tests: columns, one entry per examined draft. top: the likeliest tokens of p and q.
     full: whole laws, base64 float32, of the positions asked for. draw: the uniform draw behind the token the target
-    supplied itself (residual, bonus or first). head_steps: calls of the diffusion heads so far, of continuous runs.
+    supplied itself (residual, bonus or first). calibration: Z of the cells settled so far (`metrics.Calibration`), None
+    where it does not apply. head_steps: calls of the diffusion heads so far, of continuous runs.
     """
 
     round: int
@@ -97,6 +98,7 @@ class Round:
     top: dict = field(default_factory=dict)
     full: dict = field(default_factory=dict)
     draw: float | None = None
+    calibration: float | None = None
     head_steps: int | None = None
     type: str = "round"
 
@@ -287,6 +289,8 @@ def _rounds_problem(trace: Trace) -> str | None:
             return f"{where} has tests of other length than examined drafts"
         if not _finite(r.cells) or not _finite(r.tests) or not _finite(r.seconds):
             return f"{where} holds a number that is not finite"
+        if r.calibration is not None and not (type(r.calibration) is float and math.isfinite(r.calibration)):
+            return f"{where} has a calibration score that is no number"
         at += n
     return None
 

@@ -22,8 +22,12 @@ def test_variants_are_read_and_refused():
     assert (v.method.name, v.knobs) == ("csd", {"delta": "0.35", "window": "32"})
     assert VARIANTS[2].knobs["weights"] == "1.2,0.8"
     assert Variant.parse("cspd:preset=exact,gamma=2").knobs["verification"] == "sequential"
+    code = Variant.parse("gsd-sd:preset=code,gap=0.2").knobs
+    assert (code["group"], code["gap"]) == (14, "0.2")
     for text, words in [("magic", "unknown method 'magic'"), ("csd:delta", "write for example csd:delta=0.35"),
-                        ("csd:delta=7", "delta is '7'"), ("csd:speed=1", "has no parameter 'speed'")]:  # fmt: skip
+                        ("csd:delta=7", "delta is '7'"), ("csd:speed=1", "has no parameter 'speed'"),
+                        ("sjd:preset=x", "unknown preset 'x'; allowed: code"),
+                        ("csd:preset=code", "method csd has no presets; those that have: sjd, scd")]:  # fmt: skip
         with pytest.raises(InputError, match=words):
             Variant.parse(text)
 

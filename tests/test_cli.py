@@ -123,7 +123,7 @@ BAD = [
     (["generate", "--keep-full", "999"], "--keep-full takes 'all' or cell numbers from 0 to 255"),
     (["generate", "--out", "no/such/folder/a.png"], "there is no folder to write a.png into"),
     (["generate", "--method", "cspd", "--preset", "best"], "unknown preset 'best'; allowed: exact, paper, code"),
-    (["generate", "--preset", "exact"], "--preset belongs to method cspd, not csd"),
+    (["generate", "--preset", "exact"], "method csd has no presets; those that have: sjd"),
     (["generate", "--method", "cspd", "--model", "garden"], "model garden has no continuous tokens"),
     (["generate", "--method", "csd", "--model", "garden-mar"], "model garden-mar has no discrete tokens"),
     (

@@ -78,6 +78,7 @@ DAMAGE = {
     "counts": lambda rows: rows[2].update(accepted=99),
     "cells type": lambda rows: rows[1].update(cells=5),
     "nan": lambda rows: rows[1]["cells"].update(H=[float("nan")]),
+    "calibration": lambda rows: rows[2].update(calibration="high"),
     "footer counts": lambda rows: rows[-1]["totals"].update(committed=3),
     "footer status": lambda rows: rows[-1].update(status="great"),
     "event after footer": lambda rows: rows.append(rows.pop(-2)),

@@ -1,13 +1,14 @@
-"""The sentences under a continuous run: their numbers are the trace's."""
+"""The sentences under a run: their numbers are the trace's."""
 
 import re
 from dataclasses import asdict, replace
 
+from toy import ToyModel
 from toy_latent import ToyLatents
 
 from csd import LATENT_METHODS, METHODS, Trace, decode, decode_latents
 from csd.switches import PRESETS, CSpD
-from viz.words import notes, plain_seconds
+from viz.words import notes, plain_seconds, warning
 
 TARGET, DRAFT = ToyLatents(0, 0.1, 4, 40), ToyLatents(0.5, 0.1, 4, 40)
 
@@ -50,8 +51,34 @@ def test_block_verdicts_say_that_their_cost_is_fixed_and_the_baseline_that_it_is
     assert notes([plain(7)]) == {} and "One token per target call" in notes([plain(40)])[0]
 
 
-def test_discrete_and_unfinished_runs_say_nothing():
-    from toy import ToyModel
-
+def test_unfinished_runs_say_nothing():
     stopped = Trace(decode_latents(TARGET, LATENT_METHODS["cspd"], "toy", {"steps": 3}, 0, DRAFT, stop=lambda: True))
-    assert notes([Trace(decode(ToyModel(0, 6, 30), METHODS["csd"], "toy")), stopped]) == {}
+    early = Trace(decode(ToyModel(0, 6, 30), METHODS["csd"], "toy", stop=lambda: True))
+    assert notes([early, stopped]) == {}
+
+
+def test_a_discrete_run_reads_its_calibration_score():
+    toy = ToyModel(0, 6, 30)
+    trace = Trace(decode(toy, METHODS["sjd"], "toy", seed=3))
+    z = trace.footer.totals["calibration"]
+    assert abs(z) < 2 and notes([trace])[0].startswith(f"Z = {z:.1f}: as likely under the target as its own samples")
+    trace.footer.totals["calibration"] = 2.5
+    assert "less likely under the target" in notes([trace])[0] and "5 of 100 exact pictures" in notes([trace])[0]
+    trace.footer.totals["calibration"] = -2.5
+    assert "too smooth" in notes([trace])[0]
+    trace.header.lossless = False
+    assert "5 of 100 exact" not in notes([trace])[0]
+
+
+def test_kept_fillers_are_counted_and_warned_of():
+    """A wide-open gate lets uniform fillers in; a closed one does not."""
+    toy = ToyModel(0, 12, 60)
+    wide = Trace(decode(toy, METHODS["csd"], "toy", knobs={"delta": 1.01, "weight": 5, "window": 8}, seed=1))
+    fillers = sum(o == "fill" and c == "relaxed" for r in wide.rounds
+                  for o, c in zip(r.tests.get("origin", []), r.cells["outcome"], strict=False))  # fmt: skip
+    assert fillers > 3 and f"{fillers} of 60 cells hold tail fillers" in notes([wide])[0]
+    assert "fillers" not in notes([Trace(decode(toy, METHODS["csd"], "toy", knobs={"delta": 0}, seed=1))])[0]
+    knobs = {"fill": "uniform", "weight": 0.5, "delta": 0.9}
+    assert "tail fillers" in warning("csd", knobs) and not warning("csd", knobs | {"delta": 0.65})
+    assert not warning("csd", knobs | {"fill": "copy"}) and not warning("csd", knobs | {"weight": 0})
+    assert not warning("exact", {"fill": "uniform"})

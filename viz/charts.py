@@ -47,6 +47,25 @@ def accepted_lengths(traces: Sequence[Trace]) -> go.Figure:
     return _plain(figure, "tokens settled by a round", "rounds")
 
 
+def calibration(traces: Sequence[Trace]) -> go.Figure:
+    """Running calibration score Z of the discrete runs, with the band in which an exact sampler stays 95 times in 100."""
+    figure = go.Figure()
+    shown = [t for t in traces if t.header.kind == "discrete"]
+    cells = max((t.header.cells for t in shown), default=256)
+    figure.add_scatter(x=[0, cells, cells, 0], y=[-2, -2, 2, 2], fill="toself", mode="lines", line={"width": 0},
+                       fillcolor="rgba(128,128,128,.15)", name="exact samplers", hoverinfo="skip")  # fmt: skip
+    for i, t in enumerate(traces):
+        if t.header.kind == "discrete":
+            points = [(n, r.calibration) for n, r in zip(accumulate(r.committed for r in t.rounds), t.rounds, strict=True)]
+            figure.add_scatter(
+                x=[n for n, _ in points], y=[z for _, z in points], mode="lines", name=t.header.title,
+                line={"color": COLOURS[i % 4], "dash": DASHES[i % 4], "width": 2},
+                hovertemplate="Z = %{y:.2f} after %{x} tokens<extra>%{fullData.name}</extra>",
+            )  # fmt: skip
+    figure = _plain(figure, "settled tokens", "calibration Z")
+    return figure.update_yaxes(rangemode="normal", zeroline=True, zerolinecolor="rgba(128,128,128,.5)")
+
+
 def speed_and_quality(table: Sequence[dict]) -> go.Figure:
     """Distance from the target's own pictures against tokens per forward, a point per method of a bench's table.
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import gradio as gr
 
 from csd.knobs import Knob
-from csd.methods import ITERATIONS
+from csd.laws import Rule
+from csd.methods import ITERATIONS, PUBLISHED
 from csd.switches import PRESET_MEANINGS, SWITCHES, preset_values
 
 # upper ends of sliders, where what is allowed reaches further than what is of use here
@@ -41,6 +42,33 @@ def control(knob: Knob, **kw: object) -> gr.components.Component:
     return gr.Slider(low, min(knob.high, TOP.get(knob.name, knob.high)), knob.default, step=step, **common)
 
 
+def rule_controls(rule: Rule) -> dict[str, gr.components.Component]:
+    """The inputs of a rule by `rule.knob`, with its published settings where there are others than the defaults."""
+    gr.Markdown(f"**{rule.title[0].upper()}{rule.title[1:]}**: {rule.formula}")
+    made = {f"{rule.name}.{k.name}": control(k) for k in rule.knobs}
+    published = PUBLISHED.get(rule.name, {})
+    if published:
+        defaults = {k.name: k.default for k in rule.knobs}
+        table = {"default": list(defaults.values())}
+        table |= {name: list((defaults | values).values()) for name, (values, _) in published.items()}
+        table = {name: [", ".join(f"{x:g}" for x in v) if isinstance(v, tuple) else v for v in row]
+                 for name, row in table.items()}  # fmt: skip
+        info = ". ".join(f"{name}: {meaning}" for name, (_, meaning) in published.items()) + "."
+        preset = gr.Radio([*table, "own"], value="default", label=f"{rule.title}, preset", info=info)
+        _preset_of(preset, table, list(made.values()))
+    return made
+
+
+def _preset_of(preset: gr.Radio, table: dict[str, list], inputs: list[gr.components.Component]) -> None:
+    """In the browser: a preset fills the inputs with its row of the table, and an input names the preset they make up."""
+    rows = json.dumps(table)
+    preset.input(None, [preset, *inputs], inputs, js=f"(p, ...now) => ({rows})[p] || now")
+    same = "([, row]) => JSON.stringify(row) === JSON.stringify(now)"
+    find = f"(...now) => (Object.entries({rows}).find({same}) || ['own'])[0]"
+    for c in inputs:
+        c.input(None, inputs, preset, js=find)
+
+
 def continuous_controls() -> dict[str, gr.components.Component]:
     """Preset and switches of continuous decoding, the switches by name; a preset sets what it fixes, in the browser."""
     names = {"exact": "exact", "paper": "paper", "code": "public code", "own": "own"}
@@ -52,12 +80,7 @@ def continuous_controls() -> dict[str, gr.components.Component]:
     made |= {k: control(SWITCHES[k]) for k in ("gamma", "shared_noise", "guidance")}
     with gr.Accordion("More", open=False):
         made |= {k: control(SWITCHES[k]) for k in SWITCHES if k not in made}
+    _preset_of(preset, {k: list(preset_values(k).values()) for k in PRESET_MEANINGS}, [made[k] for k in fixed])
     made["iterations"] = gr.Slider(0, 256, 0, step=1, label=f"{ITERATIONS.title} (plain MAR)",
                                    info=f"{ITERATIONS.meaning} 0: as many as the speculative run has.")  # fmt: skip
-    table = json.dumps({k: list(preset_values(k).values()) for k in PRESET_MEANINGS})
-    inputs = [made[k] for k in fixed]
-    preset.input(None, [preset, *inputs], inputs, js=f"(p, ...now) => ({table})[p] || now")
-    find = f"(...now) => (Object.entries({table}).find(([, v]) => JSON.stringify(v) === JSON.stringify(now)) || ['own'])[0]"
-    for c in inputs:
-        c.input(None, inputs, preset, js=find)
     return made

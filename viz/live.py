@@ -18,7 +18,8 @@ TESTS = ("pos", "x", "origin", "age", "p", "q", "u", "b", "b_exact", "kept", "H"
          "log_ratio", "log_ratio_tempered", "trials", "fallback", "mean_p", "sigma_p", "mean_q", "sigma_q")  # fmt: skip
 VECTORS = ("apart", "x", "mean_p", "sigma_p", "mean_q", "sigma_q")
 SENT = ("type", "round", "start", "fed", "drafted", "examined", "accepted", "relaxed", "committed", "bonus", "window",
-        "cells", "target_forwards", "target_rows", "draft_forwards", "head_steps", "seconds")  # fmt: skip
+        "cells", "target_forwards", "target_rows", "draft_forwards", "head_steps", "calibration",
+        "seconds")  # fmt: skip
 
 
 def stream_header(label: str, seed: int, titles: Sequence[str], recorded: bool = False) -> str:

@@ -78,7 +78,7 @@ SIGNED = ("#08306b", "#2b6ca3", "#7fb3d5", "#f3efe6", "#f5b26b", "#c9621a", "#6b
 NUMBERS = {
     "headline": (("tokens_per_forward", "tokens per forward"), ("target_forwards", "target forwards"),
                  ("acceptance_rate", "acceptance rate"), ("drift", "drift, summed"),
-                 ("mean_distance", "mean distance, σ")),
+                 ("calibration", "calibration Z"), ("mean_distance", "mean distance, σ")),
     "counts": (("committed", "settled"), ("examined", "examined drafts"), ("accepted", "accepted"),
                ("relaxed", "of these relaxed"), ("target_rows", "target rows"), ("draft_forwards", "draft forwards")),
     "latent": (("head_steps", "head steps"), ("trials", "residual trials"), ("fallbacks", "fallbacks")),
@@ -88,7 +88,7 @@ NUMBERS = {
 
 
 # numbers that exist for one kind of run only
-ONLY = {"drift": "discrete", "mean_distance": "continuous"}
+ONLY = {"drift": "discrete", "calibration": "discrete", "mean_distance": "continuous"}
 
 
 def numbers(group: str) -> list[tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""What a finished continuous run says about itself in plain sentences. Every number in them is read from traces."""
+"""What a finished run says about itself in plain sentences. Every number in them is read from traces."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from csd.trace import Trace
 
 
 def notes(traces: Sequence[Trace]) -> dict[int, str]:
-    """Panel → its note, for continuous runs that are done."""
+    """Panel → its note, for runs that are done."""
     out = {}
     for i, t in enumerate(traces):
-        if t.header.kind == "continuous" and t.footer and t.footer.status == "done":
+        if not t.footer or t.footer.status != "done":
+            continue
+        if t.header.kind == "discrete":
+            out[i] = " ".join(filter(None, (_calibration(t), _fillers(t))))
+        else:
             others = [o for j, o in enumerate(traces) if j != i and _same_model(o, t)]
             out[i] = _speculative(t, others) if t.header.drafter == "model" else _plain(t, others)
     return {i: text for i, text in out.items() if text}
@@ -20,6 +24,35 @@ def notes(traces: Sequence[Trace]) -> dict[int, str]:
 
 def _same_model(a: Trace, b: Trace) -> bool:
     return a.header.model == b.header.model and a.header.label == b.header.label and bool(a.footer)
+
+
+def warning(rule: str, knobs: dict) -> str:
+    """What to know before a run: from about δ = 0.8 tail fillers pass CSD's gate where the vocabulary is small."""
+    if rule != "csd" or knobs.get("fill") != "uniform" or not knobs["weight"] or knobs["delta"] < 0.8:
+        return ""
+    return ("At this gate δ even tail fillers, drawn uniformly before the target has looked, can be kept where it is "
+            "undecided; textures suffer. A lower δ or another tail fill avoids it.")  # fmt: skip
+
+
+def _calibration(t: Trace) -> str:
+    z = t.footer.totals["calibration"]
+    if z is None:
+        return ""
+    if abs(z) <= 2:
+        return f"Z = {z:.1f}: as likely under the target as its own samples, 95 of 100 of which lie between −2 and 2."
+    side = "less likely" if z > 0 else "more likely, which looks too smooth,"
+    rare = " It happens to 5 of 100 exact pictures too." if t.header.lossless else ""
+    return f"Z = {z:.1f}: {side} under the target than 95 of 100 of its own samples.{rare}"
+
+
+def _fillers(t: Trace) -> str:
+    """Tail fillers a relaxed rule has let into the picture: nothing in them comes from the picture so far."""
+    kept = [x for r in t.rounds for x in zip(r.tests.get("origin", ()), r.cells["outcome"], strict=False)]
+    fillers = sum(origin == "fill" and outcome == "relaxed" for origin, outcome in kept)
+    if not fillers:
+        return ""
+    return (f"{fillers} of {t.header.cells} cells hold tail fillers, drawn uniformly before the target had looked, that "
+            "only relaxation kept; a lower gate or another tail fill avoids it.")  # fmt: skip
 
 
 def _seconds(t: Trace) -> float:

@@ -85,7 +85,7 @@ function takeRound(p, e) {
 }
 
 function addUp(before, e) { // totals after a round; a quantity that was not recorded stays null
-  const sum = { target_forwards: e.target_forwards, target_rows: e.target_rows, draft_forwards: e.draft_forwards, head_steps: e.head_steps };
+  const sum = { target_forwards: e.target_forwards, target_rows: e.target_rows, draft_forwards: e.draft_forwards, head_steps: e.head_steps, calibration: e.calibration };
   const column = (key) => (e.tests && e.tests[key] ? e.tests[key].reduce((a, b) => a + Number(b), 0) : 0);
   const drift = e.cells.drift ? e.cells.drift.reduce((a, b) => a + b, 0) : null;
   const relaxed = e.relaxed === undefined ? e.cells.outcome.filter((o) => o === 'relaxed').length : e.relaxed;
