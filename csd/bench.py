@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,8 +32,10 @@ COUNTS = (
     "target_rows",
     "draft_forwards",
     "tokens_per_forward",
+    "rounds_of_one",
     "acceptance_rate",
     "drift",
+    "drift_at_high_H",
     "calibration",
 )
 SECONDS = ("seconds", "seconds_draft", "seconds_target", "seconds_verify", "seconds_record")
@@ -102,6 +105,16 @@ def measure(todo: Sequence[tuple], pair: tuple, sampling: Sampling, folder: Path
             out.write(json.dumps(row) + "\n")
             out.flush()
             yield row
+
+
+def machine() -> str:
+    """What this ran on: processor and number of cores."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):  # not Linux, or a kind of processor that says less
+        name = platform.processor() or platform.machine()
+    return f"{name}, {os.cpu_count()} cores"
 
 
 def rows(folder: Path) -> list[dict]:

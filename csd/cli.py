@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from dataclasses import fields
+from datetime import date
 from pathlib import Path
 
 from csd import metrics
@@ -250,7 +251,8 @@ def run_bench(args: argparse.Namespace) -> int:
     names = dict.fromkeys(name for _, name, _, _ in todo)
     wanted = {job[1:] for job in todo}
     found = [r for r in bench.rows(Path(args.out)) if (r["name"], r["label"], r["seed"]) in wanted]
-    out = {"model": pair[0].name, "threads": threads, "table": bench.table(found, list(names), reference)}
+    out = {"model": pair[0].name, "threads": threads, "date": date.today().isoformat(), "machine": bench.machine(),
+           "guidance": sampling.guidance, "table": bench.table(found, list(names), reference)}  # fmt: skip
     (Path(args.out) / "table.json").write_text(json.dumps(out, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(json.dumps(out) if args.json else "\n".join(_bench_lines(out["table"])))
     return 0
@@ -279,8 +281,9 @@ def _bench_verify(args: argparse.Namespace) -> int:
 
 def _bench_lines(table: list[dict]) -> list[str]:
     columns = {"target_forwards": "target", "draft_forwards": "draft", "tokens_per_forward": "per forward",
-               "acceptance_rate": "accepted", "drift": "drift", "calibration": "Z", "seconds": "seconds",
-               "frechet": "Fréchet", "frechet_se": "±", "class_accuracy": "class", "diversity": "diversity"}  # fmt: skip
+               "rounds_of_one": "of one", "acceptance_rate": "accepted", "drift": "drift",
+               "drift_at_high_H": "at high H", "calibration": "Z", "seconds": "seconds", "frechet": "Fréchet",
+               "frechet_se": "±", "class_accuracy": "class", "diversity": "diversity"}  # fmt: skip
     show = lambda v: "n/a" if v is None else f"{v:.3g}"  # noqa: E731
     wide = max(len(row["name"]) for row in table) + 2
     lines = [" " * wide + "".join(f"{title:>12}" for title in columns.values())]

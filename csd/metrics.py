@@ -28,8 +28,10 @@ DEFINITIONS = {
     "median_distance": "Median of that distance.",
     "acceptance_rate": "accepted / examined.",
     "tokens_per_forward": "committed / target forwards.",
+    "rounds_of_one": "Share of rounds that settled a single token; the mean above hides them.",
     "drift": "Sum over cells of the total variation between the law the rule emits there and the target's law p. "
              "0 for exact rules. Empty when distances were not recorded.",
+    "drift_at_high_H": "Share of the drift that lies in the half of the cells with the largest H(p).",
     "mean_H": "Mean entropy of p over the committed cells, in nats.",
     "calibration": "Z = Σ(−log p(token) − H) / √Σ Var over the settled cells: an exact sampler lands between −2 and 2 "
                    "in 95 of 100 pictures. Above: the picture is less likely under the target than its own samples are; "
@@ -65,7 +67,9 @@ def summary(rounds: Sequence, cells: int) -> dict:
         "median_distance": median(distances) if distances else None,
         "acceptance_rate": total["accepted"] / total["examined"] if total["examined"] else None,
         "tokens_per_forward": total["committed"] / counted["target_forwards"] if counted["target_forwards"] else None,
-        "drift": _sum(rounds, "drift"), "mean_H": _mean(rounds, "H"), "calibration": calibration(rounds),
+        "rounds_of_one": sum(r.committed == 1 for r in rounds) / len(rounds) if rounds else None,
+        "drift": _sum(rounds, "drift"), "drift_at_high_H": _at_high_H(rounds),
+        "mean_H": _mean(rounds, "H"), "calibration": calibration(rounds),
         "seconds": sum(seconds.values()), "seconds_model": seconds["draft"] + seconds["target"],
         **{f"seconds_{p}": s for p, s in seconds.items()},
     }  # fmt: skip
@@ -98,6 +102,15 @@ def calibration(rounds: Sequence) -> float | None:
     for r in rounds:
         z = running.add(r)
     return z
+
+
+def _at_high_H(rounds: Sequence) -> float | None:
+    """Share of the drift in the half of the cells with the largest H; None without drift."""
+    H, drift = _column(rounds, "H"), _column(rounds, "drift")
+    if H is None or drift is None or sum(drift) < 1e-6:
+        return None
+    ranked = sorted(zip(H, drift, strict=True), key=lambda pair: -pair[0])
+    return sum(d for _, d in ranked[: len(ranked) // 2]) / sum(drift)
 
 
 def _total(rounds: Sequence, key: str) -> int:

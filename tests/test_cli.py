@@ -56,6 +56,10 @@ def test_bench_measures_resumes_and_reports(tmp_path):
     report = subprocess.run([sys.executable, "-m", "viz.report", tmp_path / "table.json", tmp_path / "a.html"], check=False)
     page = (tmp_path / "a.html").read_text()
     assert report.returncode == 0 and "amplify:factor=2" in page and "drawn twice" in page
+    subprocess.run([sys.executable, "-m", "viz.report", tmp_path / "table.json", tmp_path / "a.md"], check=True)
+    lines = (tmp_path / "a.md").read_text().splitlines()
+    assert len({line.count("|") for line in lines[:6]}) == 1 and lines[3].startswith("| `ar again` | 2 | 256 |")
+    assert lines[-1].startswith("Model garden, guidance 1.5; ") and "1 thread(s)" in lines[-1]
     assert "one kind of tokens" in csd("bench", "sjd", "cspd").stderr
     assert "name at least one method" in csd("bench").stderr
 
