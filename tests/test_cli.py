@@ -24,7 +24,7 @@ def test_methods():
     assert json.loads(csd("methods", "--json").stdout)["methods"]["csd"]["parameters"]["delta"] == [0.0, 1.01, 0.65]
 
 
-@pytest.mark.parametrize("preset,calls", [("exact", None), ("paper", None), ("code", 38 + 55)])
+@pytest.mark.parametrize("preset,calls", [("exact", None), ("code", 38 + 55)])
 def test_continuous_presets(preset, calls, tmp_path):
     """Few diffusion steps keep this short; the counts do not depend on them."""
     trace = tmp_path / "a.trace"
@@ -118,7 +118,7 @@ BAD = [
     (["generate", "--set", "window=257"], "window is '257'; allowed: a whole number from 1 to 256"),
     (
         ["generate", "--set", "lambda=1"],
-        "unknown parameter 'lambda' for csd; allowed: window, coupling, fill, weight, delta, guidance",
+        "unknown parameter 'lambda' for csd; allowed: window, coupling, fill, correct, weight, delta, guidance",
     ),
     (["generate", "--set", "delta"], "--set takes NAME=VALUE"),
     (["generate", "--set", "temperature=0"], "temperature is '0'; allowed: a number above 0"),

@@ -60,10 +60,10 @@ def reference(request):
     return request.param, sample("plain", request.param)
 
 
-def distance(name, reference):
+def distance(name, reference, samples=SAMPLES):
     """Smallest Kolmogorov-Smirnov p-value over all projections."""
     width, truth = reference
-    drawn = sample(name, width)
+    drawn = sample(name, width, samples)
     return min(stats.ks_2samp(a, b).pvalue for a, b in zip(projections(drawn), projections(truth), strict=True))
 
 
@@ -74,7 +74,8 @@ def test_exact_preset_is_exact(name, reference):
 
 @pytest.mark.parametrize("name", ["paper", "code"])
 def test_the_trajectory_factor_is_not(name, reference):
-    assert distance(name, reference) < 1e-8
+    """Far fewer samples are enough to see it."""
+    assert distance(name, reference, SAMPLES // 5) < 1e-8
 
 
 def test_noiseless_last_transition_accepts_almost_nothing():

@@ -106,7 +106,7 @@ def test_coupled_drafts_survive_rounds(drawn):
         marks = [c for t in traces for r in t.rounds for c in r.tests.get("changed", []) if c is not None]
         changed[how], forwards[how] = np.mean(marks), sum(t.footer.totals["target_forwards"] for t in traces)
     for how in ("maximal", "gumbel"):
-        assert changed[how] < 0.7 * changed["fresh"] and forwards[how] < 0.85 * forwards["fresh"]
+        assert changed[how] < 0.7 * changed["fresh"] and forwards[how] < 0.92 * forwards["fresh"]
 
 
 @pytest.mark.parametrize("fill", ["onehot", "copy"])
@@ -138,14 +138,18 @@ def test_order_of_forwards(drawn):
 
 def test_correction_bends_the_draft_laws(drawn):
     """Drafts come from corrected laws: nearer to the target's next law than the stated ones, and still laws."""
-    tv = {c: np.mean([v for r in drawn("scd", 3, window=64, correct=c).rounds for v in r.tests["tv"]]) for c in (0, 2)}
-    assert tv[2] < 0.85 * tv[0]
+
+    def tv(correct):
+        return np.mean([v for r in drawn("scd", 3, window=64, correct=correct).rounds for v in r.tests.get("tv", [])])
+
+    assert tv(2) < 0.85 * tv(0)
 
 
 def test_same_seed_same_picture_other_seed_other_picture(garden, drawn):
     target, draft = garden
-    a, b = drawn("csd", 3), run(target, "csd", 3, draft, label=" LEMON ")
+    a, b = drawn("csd", 3), run(target, "csd", 3, draft, label="lemon")
     assert first_difference(a, b) is None
+    assert run(target, "csd", 3, draft, label=" LEMON ").tokens == a.tokens
     assert drawn("csd", 4).tokens != a.tokens
     assert np.array_equal(target.decode(np.array(a.tokens)), target.decode(np.array(b.tokens)))
 

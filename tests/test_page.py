@@ -19,6 +19,9 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "-
          "--disable-component-update", "--disable-sync"]  # fmt: skip
 
 
+pytestmark = pytest.mark.xdist_group("page")  # one app and one browser, on one worker
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """A running app on a free port."""

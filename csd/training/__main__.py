@@ -1,6 +1,7 @@
 """python -m csd.training: how the files in assets/ were made.
 
 tokenizer, target, draft, mar-target, mar-draft, classifier: train one part for --minutes (resumable)
+distil: the trained draft learns the laws of the trained target
 pack: put the weights into assets/
 evaluate: measure everything the model card states
 """
@@ -13,7 +14,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-JOBS = ["tokenizer", "target", "draft", "mar-target", "mar-draft", "classifier", "pack", "evaluate"]
+JOBS = ["tokenizer", "target", "draft", "distil", "mar-target", "mar-draft", "classifier", "pack", "evaluate"]
 
 
 def main() -> None:
@@ -35,14 +36,18 @@ def main() -> None:
         from csd.training.tokenizer import train
 
         train(*common, args.runs / "tokenizer.safetensors")
-    elif args.part in ("target", "draft", "mar-target", "mar-draft"):
+    elif args.part in ("target", "draft", "distil", "mar-target", "mar-draft"):
         from csd.models.vq import VQModel
         from csd.training import mar, tokenizer, transformer
 
         vq = VQModel(tokenizer.CONFIG).to(memory_format=torch.channels_last)
         vq.load_state_dict(load_file(args.runs / "tokenizer.safetensors"))
-        trainer = mar if args.part.startswith("mar") else transformer
-        trainer.train(*common, args.runs / f"{args.part}.safetensors", args.part, vq)
+        if args.part == "distil":
+            weights, teacher = args.runs / "draft.safetensors", args.runs / "target.safetensors"
+            transformer.train(*common, weights, "draft", vq, teacher)
+        else:
+            trainer = mar if args.part.startswith("mar") else transformer
+            trainer.train(*common, args.runs / f"{args.part}.safetensors", args.part, vq)
     elif args.part == "classifier":
         from csd.training.classifier import train
 

@@ -3,6 +3,9 @@
 Codes are made on the fly, with fresh grain for every picture, so no two epochs show the model the same tokens. Hidden
 matrices are updated by Muon (Jordan et al., 2024; torch's own), the rest by AdamW; one label in ten is replaced by the null
 class for guidance (Ho and Salimans, 2022); what is shipped is a moving average of the weights.
+
+A draft is worth as much as its laws overlap the target's, so in a last job the draft learns those laws in place of the
+tokens (distillation as in DistillSpec, Zhou et al., 2023, arXiv 2310.08461: forward KL, on the training pictures).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from csd.models.llamagen import Cache, LlamaGen, LlamaGenConfig
@@ -63,7 +67,16 @@ def sample(model: LlamaGen, labels: Tensor, guidance: float, generator: torch.Ge
     return codes
 
 
-def train(folder: Path, out: Path, minutes: float, resume: bool, weights: Path, size: str, tokenizer: VQModel) -> None:
+def load(path: Path, size: str, classes: int, vocab: int) -> LlamaGen:
+    """A trained transformer."""
+    model = LlamaGen(config(size, classes, vocab))
+    model.load_state_dict(load_file(path))
+    return model
+
+
+def train(folder: Path, out: Path, minutes: float, resume: bool, weights: Path, size: str, tokenizer: VQModel,
+          teacher: Path | None = None) -> None:  # fmt: skip
+    """With the weights of a target as `teacher`: go on from `weights` and learn the laws of the teacher."""
     device, amp = device_and_amp()
     pictures, labels, names = data.load(folder)
     rows, held = data.split(labels)
@@ -73,12 +86,17 @@ def train(folder: Path, out: Path, minutes: float, resume: bool, weights: Path, 
         parts = data.held_out_pictures(pictures, check).split(64)
         check_codes = torch.cat([tokenizer.encode(part.to(device)).flatten(1) for part in parts])
     torch.manual_seed(1)
-    model = LlamaGen(config(size, len(names), tokenizer.cfg.vocab)).to(device)
-    model.init_weights()
+    sizes = len(names), tokenizer.cfg.vocab
+    if teacher is None:
+        model = LlamaGen(config(size, *sizes))
+        model.init_weights()
+    else:
+        model, wise = load(weights, size, *sizes), load(teacher, "target", *sizes).to(device).eval()
+    model = model.to(device)
     opts = muon_and_adam(model, hidden_matrices(model), LR_MUON, LR_ADAM)
     average = Average(model, 0.999)
     parts = {"model": model, "average": average, "opt0": opts[0], "opt1": opts[1]}
-    run = Run(size, out, minutes, parts, resume)
+    run = Run(size if teacher is None else f"{size}-distil", out, minutes, parts, resume)
     rng = torch.Generator().manual_seed(1 + run.step)
     while run.running():
         pick = rows[torch.randint(len(rows), (BATCH,), generator=rng)]
@@ -91,7 +109,11 @@ def train(folder: Path, out: Path, minutes: float, resume: bool, weights: Path, 
         y = torch.where(null, torch.tensor(len(names)), labels[pick]).to(device)
         with amp:
             logits = model(y, codes[:, :-1])
-        loss = F.cross_entropy(logits.float().flatten(0, 1), codes.flatten())
+        goal = codes.flatten()
+        if teacher is not None:
+            with torch.no_grad(), amp:
+                goal = wise(y, codes[:, :-1]).float().softmax(-1).flatten(0, 1)
+        loss = F.cross_entropy(logits.float().flatten(0, 1), goal)
         factor = schedule(run.progress, run.step)
         descend(loss, model, opts, (LR_MUON * factor, LR_ADAM * factor))
         average.update(run.step)
