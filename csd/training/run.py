@@ -23,9 +23,10 @@ CHECKPOINT_EVERY_S = 120.0
 
 
 def device_and_amp() -> tuple[torch.device, torch.autocast]:
-    """The device to train on and bf16 autocast for it."""
+    """The device to train on and bf16 autocast for it (off on processors that only emulate bf16: slower than float32)."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return device, torch.autocast(device.type, torch.bfloat16)
+    fast = device.type != "cpu" or torch.cpu._is_amx_tile_supported()
+    return device, torch.autocast(device.type, torch.bfloat16, enabled=fast)
 
 
 class Run:

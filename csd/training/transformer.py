@@ -4,8 +4,7 @@ Codes are made on the fly, with fresh grain for every picture, so no two epochs 
 matrices are updated by Muon (Jordan et al., 2024; torch's own), the rest by AdamW; one label in ten is replaced by the null
 class for guidance (Ho and Salimans, 2022); what is shipped is a moving average of the weights.
 
-A draft is worth as much as its laws overlap the target's, so in a last job the draft learns those laws in place of the
-tokens (distillation as in DistillSpec, Zhou et al., 2023, arXiv 2310.08461: forward KL, on the training pictures).
+In a last job the draft learns the laws of the target in place of the tokens (`csd.training.distil`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from csd.models.llamagen import Cache, LlamaGen, LlamaGenConfig
 from csd.models.vq import VQModel
-from csd.training import data
+from csd.training import data, distil
 from csd.training.run import Average, Run, descend, device_and_amp, muon_and_adam, sheet, write_weights
 
 SIZES = {
@@ -27,6 +26,7 @@ SIZES = {
     "draft": {"dim": 128, "layers": 2, "heads": 2, "ffn": 256},
 }
 BATCH, DROP_LABEL, LR_MUON, LR_ADAM = 24, 0.1, 0.01, 2e-3
+GENTLE = 0.3  # of the learning rates, for a draft that is already trained
 
 
 def config(size: str, classes: int, vocab: int) -> LlamaGenConfig:
@@ -108,18 +108,18 @@ def train(folder: Path, out: Path, minutes: float, resume: bool, weights: Path, 
         null = torch.rand(BATCH, generator=rng) < DROP_LABEL
         y = torch.where(null, torch.tensor(len(names)), labels[pick]).to(device)
         with amp:
-            logits = model(y, codes[:, :-1])
-        goal = codes.flatten()
-        if teacher is not None:
-            with torch.no_grad(), amp:
-                goal = wise(y, codes[:, :-1]).float().softmax(-1).flatten(0, 1)
-        loss = F.cross_entropy(logits.float().flatten(0, 1), goal)
-        factor = schedule(run.progress, run.step)
+            if teacher is None:
+                told = {"loss": F.cross_entropy(model(y, codes[:, :-1]).float().flatten(0, 1), codes.flatten())}
+                loss = told["loss"]
+            else:
+                told = distil.loss(model, wise, y, codes, rng)
+                loss = told["kl"] + told["tv"]
+        factor = schedule(run.progress, run.step) * (1.0 if teacher is None else GENTLE)
         descend(loss, model, opts, (LR_MUON * factor, LR_ADAM * factor))
         average.update(run.step)
         run.step, run.seen = run.step + 1, run.seen + BATCH
         if run.step % 100 == 0:
-            run.log(loss=loss)
+            run.log(**{name: value.detach() for name, value in told.items()})
     run.close()
     finish(model, average, run, labels[check].to(device), check_codes, names, tokenizer, weights)
 
