@@ -16,6 +16,8 @@ from viz import palette
 
 HERE = Path(__file__).parent / "viewer"
 PANELS = 4
+SCRIPTS = ("state", "draw", "words", "frame", "hands")  # joined in this order; a feature goes before hands
+STYLES = ("base",)
 
 
 def viewer(value: str = "", **kw: Any) -> gr.HTML:
@@ -23,8 +25,8 @@ def viewer(value: str = "", **kw: Any) -> gr.HTML:
     return gr.HTML(
         value,
         html_template=template(),
-        css_template=_read("viewer.css"),
-        js_on_load=_read("viewer.js"),
+        css_template="\n".join(_read(f"{name}.css") for name in STYLES),
+        js_on_load="\n".join(_read(f"{name}.js") for name in SCRIPTS),
         apply_default_css=False,
         palette=palette.for_viewer(),
         **{"elem_id": "viewer", **kw},

@@ -25,7 +25,7 @@ OUTCOMES = {
 
 SHOWN_IN_LEGEND = ("exact", "relaxed", "resampled", "bonus", "first", "prefill")
 
-# Marks that are no outcomes: key → (label, meaning). Their look is in viewer.css, class `mark` and the key.
+# Marks that are no outcomes: key → (label, meaning). Their look is in base.css, class `mark` and the key.
 MARKS = {
     "waiting": ("drafts, not settled", "Drafts of the last round behind its last settled cell."),
     "settled": ("last round", "What the last target forward settled."),
