@@ -1,105 +1,18 @@
 """The page in a real browser: what a visitor sees while a picture grows, when it is stopped, and when input is wrong."""
 
-import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
+from browser import inked, set_slider, state, until
 
 ROOT = Path(__file__).parents[1]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
-
-
 pytestmark = pytest.mark.xdist_group("page")  # one app and one browser, on one worker
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """A running app on a free port."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    env = os.environ | {"GRADIO_SERVER_PORT": str(port), "GRADIO_TEMP_DIR": str(tmp_path_factory.mktemp("gradio"))}
-    log = tmp_path_factory.mktemp("log") / "app.log"
-    with log.open("w") as out:
-        app = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=env, stdout=out, stderr=out)
-    url = f"http://127.0.0.1:{port}"
-    for _ in range(240):
-        try:
-            urllib.request.urlopen(url, timeout=1)
-            break
-        except OSError:
-            assert app.poll() is None, log.read_text()
-            time.sleep(0.5)
-    else:
-        raise AssertionError(log.read_text())
-    yield url
-    app.terminate()
-    app.wait(20)
-    assert "Traceback" not in log.read_text(), log.read_text()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    assert path, "the browser tests need Chromium: bash tests/run.sh installs it"
-    with sync_playwright() as playwright:
-        b = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield b
-        b.close()
-
-
-@pytest.fixture()
-def page(browser, address):
-    p = browser.new_page(viewport={"width": 1360, "height": 1000})
-    errors = []
-    p.on("pageerror", lambda e: errors.append(str(e)))
-    p.goto(f"{address}/?__theme=light")
-    p.wait_for_selector(".csd-viewer .panel:not([hidden])", timeout=60_000)
-    yield p
-    p.close()
-    assert not errors, errors
-
-
-def state(page):
-    v = page.locator(".csd-viewer")
-    cells = [v.get_attribute(f"data-cells{i}") for i in range(4)]
-    return v.get_attribute("data-status"), [int(c) for c in cells if c is not None]
-
-
-def until(page, condition, seconds=60):
-    """Poll the viewer's state; returns every different state seen."""
-    seen, end = [], time.time() + seconds
-    while time.time() < end:
-        now = state(page)
-        if not seen or seen[-1] != now:
-            seen.append(now)
-        if condition(*now):
-            return seen
-        time.sleep(0.05)
-    raise AssertionError(f"never came true; saw {seen[-5:]}")
-
-
-def set_slider(page, label, value):
-    box = page.get_by_label(f"number input for {label}")
-    box.fill(str(value))
-    box.press("Enter")
-
-
-def inked(page, selector):
-    """Share of non-transparent pixels of a canvas."""
-    return page.eval_on_selector(selector, """c => {
-        const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0;
-        for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n / (d.length / 4); }""")  # fmt: skip
 
 
 def test_a_recorded_run_plays_when_the_page_opens(page):
