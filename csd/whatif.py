@@ -29,6 +29,7 @@ class Rejudged:
     round: Array
     pos: Array
     b: Array
+    b_exact: Array
     u: Array
     was_kept: Array
     kept: Array
@@ -39,12 +40,14 @@ class Rejudged:
         return self.kept != self.was_kept
 
     def summary(self) -> dict:
-        """Counts; acceptance rates are over the examined drafts of the stored run."""
+        """Counts over the examined drafts of the stored run. drift: Σ (b − b of the exact rule) over these drafts, which
+        were drawn from q, estimates the summed drift E_q[b] − (1 − tv) without bias; only for rules with b ≥ min(1, p/q)."""
         n, first = len(self.b), self.horizon
         return {"examined": n, "kept": int(self.kept.sum()), "was_kept": int(self.was_kept.sum()),
                 "newly_kept": int((self.kept & ~self.was_kept).sum()),
                 "newly_rejected": int((~self.kept & self.was_kept).sum()),
-                "mean_b": float(self.b.mean()) if n else None, "exact_up_to": n if first is None else first,
+                "mean_b": float(self.b.mean()) if n else None,
+                "drift": float((self.b - self.b_exact).sum()) if (self.b >= self.b_exact).all() else None, "exact_up_to": n if first is None else first,
                 "first_difference": None if first is None or first >= n
                 else {"round": int(self.round[first]), "pos": int(self.pos[first])}}  # fmt: skip
 
@@ -71,10 +74,12 @@ def rejudge(trace: Trace, rule: str, knobs: dict | None = None, space: Space | N
     trace or the rule does not allow it.
     """
     other, values = _rule(rule, knobs)
-    columns: dict[str, list] = {k: [] for k in ("round", "pos", "b", "u", "was_kept")}
+    columns: dict[str, list] = {k: [] for k in ("round", "pos", "b", "b_exact", "u", "was_kept")}
     for r in _judged_rounds(trace):
         laws = _whole(r, space) if other.pools else Stored(r.tests)
-        columns["b"] += other.accept(laws, np.array(r.tests["x"]), **values).tolist()
+        x = np.array(r.tests["x"])
+        columns["b"] += other.accept(laws, x, **values).tolist()
+        columns["b_exact"] += rules.exact(laws, x).tolist()
         columns["round"] += [r.round] * len(r.tests["pos"])
         columns["pos"] += r.tests["pos"]
         columns["u"] += r.tests["u"]
@@ -83,11 +88,18 @@ def rejudge(trace: Trace, rule: str, knobs: dict | None = None, space: Space | N
     kept = c["u"] < c["b"]
     recorded = rules.RULES[choose("rule", trace.header.rule, rules.RULES)]
     parts = kept != c["was_kept"].astype(bool)
-    if other.residual is not recorded.residual:  # the same rejection, but another replacement
+    if _replaces_otherwise(other, values, recorded, trace.header.knobs):  # the same rejection, but another replacement
         parts = parts | ~kept
     first = np.flatnonzero(parts)
-    return Rejudged(c["round"], c["pos"], c["b"], c["u"], c["was_kept"].astype(bool), kept,
+    return Rejudged(c["round"], c["pos"], c["b"], c["b_exact"], c["u"], c["was_kept"].astype(bool), kept,
                     int(first[0]) if len(first) else None)  # fmt: skip
+
+
+def _replaces_otherwise(other: Rule, values: dict, recorded: Rule, knobs: dict) -> bool:
+    """Whether a rejected draft's replacement comes from another law than in the stored run."""
+    if recorded.joint or other.residual is not recorded.residual:
+        return True
+    return other.residual is not rules.positive_part and any(str(knobs.get(k)) != str(v) for k, v in values.items())
 
 
 def sweep(trace: Trace, rule: str, knob: str, values: Sequence[float], knobs: dict | None = None,
