@@ -41,13 +41,14 @@ class Rejudged:
 
     def summary(self) -> dict:
         """Counts over the examined drafts of the stored run. drift: Σ (b − b of the exact rule) over these drafts, which
-        were drawn from q, estimates the summed drift E_q[b] − (1 − tv) without bias; only for rules with b ≥ min(1, p/q)."""
+        were drawn from q, estimates the summed drift E_q[b] − (1 − tv) without bias; for rules with b ≥ min(1, p/q)."""
         n, first = len(self.b), self.horizon
         return {"examined": n, "kept": int(self.kept.sum()), "was_kept": int(self.was_kept.sum()),
                 "newly_kept": int((self.kept & ~self.was_kept).sum()),
                 "newly_rejected": int((~self.kept & self.was_kept).sum()),
                 "mean_b": float(self.b.mean()) if n else None,
-                "drift": float((self.b - self.b_exact).sum()) if (self.b >= self.b_exact).all() else None, "exact_up_to": n if first is None else first,
+                "drift": float((self.b - self.b_exact).sum()) if (self.b >= self.b_exact).all() else None,
+                "exact_up_to": n if first is None else first,
                 "first_difference": None if first is None or first >= n
                 else {"round": int(self.round[first]), "pos": int(self.pos[first])}}  # fmt: skip
 
