@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from browser import inked, set_slider, state, until
 
+from csd.trace import load as load_trace
+
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.xdist_group("page")  # one app and one browser, on one worker
 
@@ -222,3 +224,23 @@ def test_no_sideways_scrolling_and_the_map_is_drawn(browser, address, theme, wid
     for i in range(3):
         assert inked(p, f".panel[data-panel='{i}'] .picture") > 0.95
     p.close()
+
+
+def test_the_clock_in_seconds_is_the_measured_time(page):
+    """At any time every panel shows the rounds that had ended by then: drafting, target and verifying, as recorded."""
+    page.select_option(".csd-viewer .unit", "seconds")
+    page.eval_on_selector(".csd-viewer .time", "t => { t.value = 0.4 * t.max; t.dispatchEvent(new Event('input')); }")
+    now = float(page.input_value(".csd-viewer .time"))
+    expected = []
+    for name in ("sjd", "csd", "cspd"):
+        passed, cells = 0.0, 0
+        for r in load_trace(ROOT / "assets" / "recorded" / f"garden-lemon-{name}.trace").rounds:
+            passed += sum(round(r.seconds[k], 6) for k in ("draft", "target", "verify"))
+            cells += r.committed if passed <= now + 1e-9 else 0
+        expected.append(cells)
+    assert len(set(expected)) > 1 and min(expected) > 0
+    until(page, lambda status, cells: cells == expected, 10)
+    page.click(".csd-viewer .back")
+    assert float(page.input_value(".csd-viewer .time")) < now
+    page.select_option(".csd-viewer .unit", "rounds")
+    assert re.match(r"round \d+ of \d+", page.inner_text(".csd-viewer .clock"))

@@ -61,7 +61,9 @@ def test_a_discrete_run_reads_its_calibration_score():
     toy = ToyModel(0, 6, 30)
     trace = Trace(decode(toy, METHODS["sjd"], "toy", seed=3))
     z = trace.footer.totals["calibration"]
-    assert abs(z) < 2 and notes([trace])[0].startswith(f"Z = {z:.1f}: as likely under the target as its own samples")
+    assert abs(z) < 2 and notes([trace])[0].startswith(
+        f"Z = {z:.1f}: as likely under the target as its own samples".replace("-", "−")
+    )
     trace.footer.totals["calibration"] = 2.5
     assert "less likely under the target" in notes([trace])[0] and "5 of 100 exact pictures" in notes([trace])[0]
     trace.footer.totals["calibration"] = -2.5

@@ -39,10 +39,14 @@ def _calibration(t: Trace) -> str:
     if z is None:
         return ""
     if abs(z) <= 2:
-        return f"Z = {z:.1f}: as likely under the target as its own samples, 95 of 100 of which lie between −2 and 2."
+        return f"Z = {_signed(z)}: as likely under the target as its own samples, 95 of 100 of which lie between −2 and 2."
     side = "less likely" if z > 0 else "more likely, which looks too smooth,"
     rare = " It happens to 5 of 100 exact pictures too." if t.header.lossless else ""
-    return f"Z = {z:.1f}: {side} under the target than 95 of 100 of its own samples.{rare}"
+    return f"Z = {_signed(z)}: {side} under the target than 95 of 100 of its own samples.{rare}"
+
+
+def _signed(z: float) -> str:
+    return f"{z:.1f}".replace("-", "−")
 
 
 def _fillers(t: Trace) -> str:

@@ -161,7 +161,7 @@ function drawLayer(slot, p, ink, key) {
 }
 
 function drawStrip(slot, p) { // a column per round, as high as the cells it settled, in the colours of their outcomes
-  const g = fit($('.strip', slot)), { width, height } = g.canvas, w = width / Math.max(1, head());
+  const g = fit($('.strip', slot)), { width, height } = g.canvas, w = width / Math.max(1, ...view.panels.map((q) => q.rounds.length));
   const unit = height / Math.max(...view.panels.map((q) => q.longest)), level = (k) => height - Math.round(k * unit);
   p.rounds.forEach((r, i) => {
     const x = Math.round(i * w), thick = Math.max(1, Math.round((i + 1) * w) - x - (w > 3 ? devicePixelRatio : 0));

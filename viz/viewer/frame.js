@@ -15,15 +15,17 @@ function tick(now) {
   const passed = Math.min(0.25, Math.max(0, (now - view.then) / 1000)); // a hidden tab does not jump on return
   view.then = now;
   if (view.playing) {
-    view.clock = Math.min(head(), view.clock + passed * Number($('.rate').value));
+    view.clock = Math.min(head(), view.clock + passed * Number($(timed() ? '.rate-seconds' : '.rate').value));
     if (view.clock >= head()) Object.assign(view, { playing: false, follow: live(), dirty: true }); // caught up
   } else if (view.follow) view.clock = head();
-  if (view.dirty || view.drawn !== step()) draw();
+  if (view.dirty || view.drawn !== moment()) draw();
   if (view.playing) schedule();
 }
 
+const moment = () => view.panels.map(done).join();
+
 function draw() {
-  Object.assign(view, { dirty: false, drawn: step() });
+  Object.assign(view, { dirty: false, drawn: moment() });
   root.dataset.theme = document.body.classList.contains('dark') ? 'dark' : 'light';
   root.dataset.panels = view.panels.length;
   drawTransport(); // first: the status decides what is visible
@@ -79,9 +81,10 @@ function ruleLine(h) {
 
 function drawTransport() {
   const [status, words] = statusLine(), end = head(), waits = live();
+  $('.time').step = timed() ? end / 1000 || 1 : 1;
   $('.time').max = end;
-  $('.time').value = step();
-  write($('.clock'), 'round ' + step() + ' of ' + end);
+  $('.time').value = timed() ? view.clock : step();
+  write($('.clock'), timed() ? view.clock.toFixed(2) + ' of ' + end.toFixed(2) + ' s' : 'round ' + step() + ' of ' + end);
   write($('.play'), view.playing || (view.follow && waits) ? 'Pause' : 'Play');
   $('.head-button').hidden = !waits || view.follow;
   for (const button of root.querySelectorAll('.transport button, [data-jump]')) button.disabled = !end;

@@ -21,22 +21,36 @@ function speakCard(panel) { // what the arrow keys found
   write($('.spoken'), $('.where', card).textContent + '. ' + $('.verdict', card).textContent);
 }
 
-function goTo(round) {
-  view.clock = Math.max(0, Math.min(head(), round));
+function goTo(clock) {
+  view.clock = Math.max(0, Math.min(head(), clock));
   Object.assign(view, { playing: false, follow: live() && view.clock >= head() });
   redraw();
 }
 
 function jump(outcome) { // to the next round, in any panel, that has such a cell, and to that cell
-  for (let i = step(); i < head(); i++) {
-    for (const { rounds } of view.panels) {
-      const at = rounds[i] ? rounds[i].cells.outcome.indexOf(outcome) : -1;
-      if (at < 0) continue;
-      view.chosen = rounds[i].cells.pos[at];
-      return goTo(i + 1);
-    }
-  }
-  goTo(head());
+  const found = view.panels.map((p) => {
+    const i = p.rounds.findIndex((r, n) => n >= done(p) && r.cells.outcome.includes(outcome));
+    return i < 0 ? null : { at: when(p, i + 1), pos: p.rounds[i].cells.pos[p.rounds[i].cells.outcome.indexOf(outcome)] };
+  }).filter(Boolean).sort((a, b) => a.at - b.at);
+  if (found.length) view.chosen = found[0].pos;
+  goTo(found.length ? found[0].at : head());
+}
+
+function move(by) { // to the end of the next or the last round of any panel
+  const ends = view.panels.map((p) => {
+    const n = done(p);
+    if (by > 0) return n < p.rounds.length ? when(p, n + 1) : head();
+    return when(p, when(p, n) < view.clock - 1e-9 ? n : n - 1);
+  });
+  goTo(by > 0 ? Math.min(...ends) : Math.max(...ends));
+}
+
+function setUnit() { // the same moment on the other clock: that of the panel furthest on
+  const rounds = view.panels.map(done), n = step(), lead = view.panels[rounds.indexOf(n)];
+  view.unit = $('.unit').value;
+  view.clock = n ? when(lead, n) : 0;
+  for (const [name, unit] of [['.rate', 'rounds'], ['.rate-seconds', 'seconds']]) $(name).hidden = unit !== view.unit;
+  redraw();
 }
 
 function play() {
@@ -71,15 +85,17 @@ slots.forEach((slot, i) => {
   }
   $('.strip', slot).addEventListener('click', (e) => {
     const box = e.target.getBoundingClientRect();
-    goTo(Math.floor(((e.clientX - box.left) / box.width) * head()) + 1);
+    const p = view.panels[i], columns = Math.max(1, ...view.panels.map((q) => q.rounds.length));
+    goTo(when(p, Math.min(p.rounds.length, Math.floor(((e.clientX - box.left) / box.width) * columns) + 1)));
   });
 });
 
 $('.play').addEventListener('click', play);
-$('.back').addEventListener('click', () => goTo(step() - 1));
-$('.forth').addEventListener('click', () => goTo(step() + 1));
+$('.back').addEventListener('click', () => move(-1));
+$('.forth').addEventListener('click', () => move(1));
 $('.time').addEventListener('input', (e) => goTo(Number(e.target.value)));
 $('.head-button').addEventListener('click', () => goTo(head()));
+$('.unit').addEventListener('input', setUnit);
 for (const name of ['.opacity', '.layer', '.layer-latent', '.by-order']) $(name).addEventListener('input', redraw);
 for (const button of root.querySelectorAll('[data-jump]')) button.addEventListener('click', () => jump(button.dataset.jump));
 for (const name of ['.table', '.definitions']) $(name).addEventListener('toggle', redraw);

@@ -11,7 +11,7 @@ const { outcomes, layers, ramp: RAMP, signed: SIGNED } = JSON.parse(JSON.stringi
 const slots = [...root.querySelectorAll('.panel')];
 const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
 const FRESH = { text: '', part: '', run: null, panels: [], clock: 0, playing: false, follow: false, hover: -1, chosen: -1, broken: false };
-const view = { ...FRESH, focus: 0, only: '', frame: 0, then: 0, drawn: -1, dirty: true, spoken: 0, said: '' };
+const view = { ...FRESH, unit: 'rounds', focus: 0, only: '', frame: 0, then: 0, drawn: '', dirty: true, spoken: 0, said: '' };
 const hooks = { // what features add: each list is called in order
   run: [], //   (): a new run begins
   frame: [], // (): the panels of this frame are drawn
@@ -102,6 +102,7 @@ function addUp(before, e) { // totals after a round; a quantity that was not rec
     const known = typeof parts[key] === 'number' && (!before || before[key] !== null);
     sum[key] = known ? (before ? before[key] : 0) + parts[key] : null;
   }
+  sum.clock = sum.seconds_draft + sum.seconds_target + sum.seconds_verify; // what the map costs to record is left out
   return sum;
 }
 
@@ -115,10 +116,22 @@ function takePicture(p, e) {
 
 // ---- state at the clock ----
 
-const head = () => Math.max(0, ...view.panels.map((p) => p.rounds.length));
-const step = () => Math.floor(view.clock);
+const timed = () => view.unit === 'seconds'; // the clock counts seconds as measured, or rounds
+const when = (p, n) => (n <= 0 ? 0 : timed() ? p.sums[n - 1].clock : n); // the clock at which a panel has n rounds
+const head = () => Math.max(0, ...view.panels.map((p) => when(p, p.rounds.length)));
+const step = () => Math.max(0, ...view.panels.map(done)); // rounds of the panel that has most of them
 const live = () => Boolean(view.run) && !view.run.recorded && view.panels.some((p) => !p.footer);
-const done = (p) => Math.min(step(), p.rounds.length); // rounds of this panel that have happened
+
+function done(p) { // rounds of this panel that have happened
+  if (!timed()) return Math.min(Math.floor(view.clock), p.rounds.length);
+  let low = 0, high = p.rounds.length; // the last round that ended by now; times only grow
+  while (low < high) {
+    const mid = (low + high + 1) >> 1;
+    if (when(p, mid) <= view.clock + 1e-9) low = mid; else high = mid - 1;
+  }
+  return low;
+}
+
 const over = (p) => Boolean(p.footer) && done(p) >= p.rounds.length;
 const settled = (p) => (done(p) ? p.sums[done(p) - 1].committed : 0);
 const selected = () => (view.hover >= 0 ? view.hover : view.chosen);

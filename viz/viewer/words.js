@@ -150,9 +150,9 @@ function statusLine() {
     return p.header ? shortName(p) + ' ' + settled(p) + ' of ' + p.header.cells + ' cells' : shortName(p) + ' waiting';
   });
   const what = (view.run.recorded ? 'Recorded run, ' : '') + view.run.label + ', seed ' + view.run.seed;
-  const when = head() ? 'round ' + step() : 'waiting for the first round';
+  const time = head() ? 'round ' + step() : 'waiting for the first round';
   const stopped = view.panels.some((p) => p.footer && p.footer.status === 'stopped');
-  return [live() ? 'live' : stopped ? 'stopped' : 'done', [what, when, ...words].join(' · ')];
+  return [live() ? 'live' : stopped ? 'stopped' : 'done', [what, time, ...words].join(' · ')];
 }
 
 function say(words, status) { // the spoken twin of the status line: at ends at once, else every few seconds
